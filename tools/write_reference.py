@@ -3,7 +3,7 @@ themselves. `make reference`; a test fails when the pages are not what this writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -50,8 +50,8 @@ def _beside(known: type, base: type | None = None) -> list[Setting]:
     return [each for name, each in settings_of(known).items() if name not in below]
 
 
-def _of(table: Mapping[str, Setting]) -> Iterable[Setting]:
-    return table.values()
+def _topics(*, takes_effect: bool) -> list[Setting]:
+    return [each for each in TOPIC_SETTINGS.values() if each.takes_effect is takes_effect]
 
 
 _ALTERED: Final = ", ".join(f"`{name}`" for name in sorted(ALTERABLE & BROKER_SETTINGS.keys()))
@@ -67,13 +67,13 @@ BROKER: Final = Page(
         Section(
             "The broker's own",
             f"While the broker runs, {_ALTERED} can be altered.",
-            [*_of(BROKER_SETTINGS)],
+            [*BROKER_SETTINGS.values()],
         ),
         Section(
             "Defaults of topics",
             "They hold for topics that do not set it themselves ([TOPIC.md](TOPIC.md)). All but "
             "those in hours and minutes\ncan be altered while the broker runs.",
-            [*_of(DEFAULTS)],
+            [*DEFAULTS.values()],
         ),
     ],
 )
@@ -83,11 +83,13 @@ TOPIC: Final = Page(
     "orders --config retention.ms=1000`.\nWhat a topic does not set is the broker's to say "
     "([BROKER.md](BROKER.md#defaults-of-topics)).",
     [
-        Section("With an effect", "", [each for each in _of(TOPIC_SETTINGS) if each.takes_effect]),
+        Section(
+            "With an effect", "", [each for each in TOPIC_SETTINGS.values() if each.takes_effect]
+        ),
         Section(
             "Without an effect",
             "They are accepted, kept and described, so that a topic can be moved here as it is.",
-            [each for each in _of(TOPIC_SETTINGS) if not each.takes_effect],
+            _topics(takes_effect=False),
         ),
     ],
 )
@@ -116,31 +118,31 @@ SOURCE: Final = Page(
     "Settings of clients that\nread ([CLIENT.md](CLIENT.md)) are options, too, with or without "
     "`kafka.` before them; `kafka.bootstrap.servers` must\nbe given, and one of `subscribe`, "
     "`subscribePattern` and `assign`.",
-    [Section("The source's own", "", [*_of(OPTIONS.settings)])],
+    [Section("The source's own", "", [*OPTIONS.settings.values()])],
 )
 SINK: Final = Page(
     "Arguments of the Spark sink",
     "For `write_stream` and `write`, as keywords of Python. Settings of producers "
     "([CLIENT.md](CLIENT.md#producers)) may be\ngiven beside them, as keywords or in `settings`.",
-    [Section("The sink's own", "", [*_of(ARGUMENTS.settings)])],
+    [Section("The sink's own", "", [*ARGUMENTS.settings.values()])],
 )
 PIPELINE: Final = Page(
     "Keys of a pipeline",
     "In the TOML file of `onceflow run`, or in the mapping of a `Pipeline`. Keys of Onceflow have "
     "underscores, because a dot\nin TOML makes a table; settings of Kafka have dots.",
     [
-        Section("[pipeline]", "", [*_of(keys.PIPELINE)]),
+        Section("[pipeline]", "", [*keys.PIPELINE.values()]),
         Section(
             "[source]",
             "One of `topics` and `pattern` must be given. Of several sources each has its table, "
             "`[source.NAME]`, with these\nkeys but for `bootstrap`.",
-            [*_of(keys.ADDRESS), *_of(keys.SOURCE)],
+            [*keys.ADDRESS.values(), *keys.SOURCE.values()],
         ),
-        Section("[source.watermark]", "Both or none.", [*_of(keys.WATERMARK)]),
-        Section("[transform]", "At most one of them.", [*_of(keys.TRANSFORM)]),
-        Section("[sink]", "", [*_of(keys.SINK)]),
-        Section("[dead_letters]", "", [*_of(keys.DEAD_LETTERS)]),
-        Section("[trigger]", "At most one of them.", [*_of(keys.TRIGGER)]),
+        Section("[source.watermark]", "Both or none.", [*keys.WATERMARK.values()]),
+        Section("[transform]", "At most one of them.", [*keys.TRANSFORM.values()]),
+        Section("[sink]", "", [*keys.SINK.values()]),
+        Section("[dead_letters]", "", [*keys.DEAD_LETTERS.values()]),
+        Section("[trigger]", "At most one of them.", [*keys.TRIGGER.values()]),
         Section(
             "[rules], [settings] and [broker]",
             "`[rules]` has conditions by names of your own (of several sources each has its table, "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
-from functools import cache
 from typing import Any, Final
 
 from onceflow.errors import InvalidSetting
@@ -61,8 +60,7 @@ def setting(
     return field(default=default, metadata={_KEY: {**described, "name": name}})
 
 
-@cache
-def settings_of(kind: type) -> Mapping[str, Setting]:
+def settings_of(kind: type[Any]) -> Mapping[str, Setting]:
     """The settings that are fields of a dataclass, by name."""
     settings = {}
     for each in fields(kind):

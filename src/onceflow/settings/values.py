@@ -195,24 +195,24 @@ def list_of(item: SettingKind, allowed: str, *, each_once: bool = False) -> Sett
     """Values separated by commas, or in a list. One that is there twice counts once, or is refused
     with `each_once`."""
 
+    def read_item(value: object) -> Any:
+        try:
+            return item(value.strip() if isinstance(value, str) else value)
+        except NotAllowed as error:
+            raise NotAllowed(f"{allowed} ({shown(value)} is not one)") from error
+
     def read(value: object) -> tuple[Any, ...]:
         if isinstance(value, str):
             value = [each for each in value.split(",") if each.strip()]
         if not isinstance(value, list | tuple | set | frozenset) or not value:
             raise ValueError(value)
-        items = tuple(item(each.strip() if isinstance(each, str) else each) for each in value)
+        items = tuple(map(read_item, value))
         once = tuple(dict.fromkeys(items))
         if each_once and once != items:
             raise ValueError(value)
         return once
 
-    def read_or_refuse(value: object) -> tuple[Any, ...]:
-        try:
-            return read(value)
-        except NotAllowed as error:
-            raise ValueError(value) from error
-
-    return SettingKind("list", allowed, read_or_refuse)
+    return SettingKind("list", allowed, read)
 
 
 TOPIC_NAMES: Final = list_of(TOPIC_NAME, f"one or several topic names: {_TOPIC_RULE}")

@@ -129,6 +129,11 @@ def test_words_for_what_is_allowed() -> None:
         PATTERN("(")
 
 
+def test_the_item_of_a_list_that_is_wrong_is_named() -> None:
+    with pytest.raises(NotAllowed, match=r"^names \(3 is not one\)$"):
+        NAMES(["a", 3])
+
+
 def test_types_by_kafkas_words() -> None:
     kinds = (whole_number(1), whole_number(1, LONG_MAX), TRUE_OR_FALSE, TEXT, SECRET, NAMES)
     types = ["int", "long", "boolean", "string", "password", "list"]

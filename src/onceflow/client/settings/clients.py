@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final, Self
 
 from onceflow.client.address import (
@@ -103,7 +102,6 @@ _REPLICAS: Final = SettingKind(
 )
 
 
-@cache
 def catalogue_of(kind: type[ClientSettings]) -> Catalogue:
     """What a kind of client understands."""
     return Catalogue(settings_of(kind), _ALIASES, _REFUSED)

@@ -225,7 +225,11 @@ class _Reading(Judge):
         load = function_in(self._base)
         path = ("transform",)
         given = self._given("transform")
-        readers = {"sql_file": self._sql_file, "python": load, "arrow": load}
+        readers: dict[str, keys.Reader] = {
+            "sql_file": self._sql_file,
+            "python": load,
+            "arrow": load,
+        }
         found = self.section(path, self._document.get("transform", {}), keys.TRANSFORM, readers)
         needed = "several sources need a transform" if len(sources) > 1 else ""
         self.one_of(path, given, keys.TRANSFORM, needed)
@@ -272,7 +276,7 @@ class _Reading(Judge):
 
     def _dead_letters(self, tables: Table) -> str | None:
         path = ("dead_letters",)
-        found = {}
+        found: dict[str, Any] = {}
         if "dead_letters" in self._document:
             found = self.section(path, self._document["dead_letters"], keys.DEAD_LETTERS)
         elif self._document.get("rules"):

@@ -4,6 +4,7 @@ started."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -128,7 +129,7 @@ def check_source_options(
 
 def _blamed(path: KeyPath, table: Mapping[str, Any], text: str) -> KeyPath:
     """The key that a problem of the source is about."""
-    about = set(text.replace(":", " ").split())
+    about = set(re.findall(r"[\w.]+", text))
     for name in table.get("options", {}):
         if name in about:
             return (*path, "options", name)

@@ -16,6 +16,7 @@ from onceflow.settings import (
     PATTERN,
     TOPIC_NAME,
     TOPIC_NAMES,
+    NotAllowed,
     SettingKind,
     list_of,
     one_of,
@@ -67,17 +68,26 @@ Selection: TypeAlias = Subscribe | SubscribePattern | Assign
 
 
 _NUMBER: Final = whole_number(0)
+_PARTITIONS: Final = 'JSON such as {"topicA":[0,1],"topicB":[2,4]}'
 
 
 def _read_assignment(text: object) -> Assign:
-    found = {
-        TopicPartition(TOPIC_NAME.read(topic), _number(each, 0, INT_MAX))
+    partitions = {
+        TopicPartition(_read_topic(topic), _number(each, 0, INT_MAX))
         for topic, numbers in _json(text).items()
         for each in _typed(list, numbers)
     }
-    if not found:
+    if not partitions:
         raise ValueError(text)
-    return Assign(frozenset(found))
+    return Assign(frozenset(partitions))
+
+
+def _read_topic(name: str) -> str:
+    """Brokers would say it, but only once the query runs."""
+    try:
+        return str(TOPIC_NAME(name))
+    except NotAllowed as error:
+        raise NotAllowed(f"{_PARTITIONS}, and {name!r} is not {error}") from error
 
 
 TOPICS: Final = SettingKind(
@@ -86,9 +96,7 @@ TOPICS: Final = SettingKind(
 TOPIC_PATTERN: Final = SettingKind(
     "string", PATTERN.allowed, lambda text: SubscribePattern(PATTERN.read(text))
 )
-ASSIGNMENT: Final = SettingKind(
-    "JSON", 'JSON such as {"topicA":[0,1],"topicB":[2,4]}', _read_assignment
-)
+ASSIGNMENT: Final = SettingKind("JSON", _PARTITIONS, _read_assignment)
 
 
 # --- from where, up to where --------------------------------------------------------------------

@@ -253,7 +253,10 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
         (
             'topics = ["orders"]',
             'topics = "orders"\noptions = { maxOfsetsPerTrigger = 1 }',
-            "did you mean 'maxOffsetsPerTrigger'?",
+            (
+                "line 7: source.options.maxOfsetsPerTrigger: unknown option 'maxOfsetsPerTrigger'; "
+                "did you mean 'maxOffsetsPerTrigger'?"
+            ),
         ),
         ("[sink]", "[sink]\nkey = 3", "line 11: sink.key: 3 is not allowed; it may be a text"),
         ("[sink]", "[dead_letters]\n[sink]", "line 10: dead_letters: topic is missing"),

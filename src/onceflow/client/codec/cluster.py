@@ -213,7 +213,7 @@ def _read_topic(
     topic = TopicMetadata(
         name=name or "",
         topic_id=UUID(bytes=topic_id) if any(topic_id) else None,
-        is_internal=internal,
+        is_internal=bool(internal),
         partitions=tuple(sorted(partitions, key=lambda each: each.partition)),
     )
     return FoundTopic(error, topic), at

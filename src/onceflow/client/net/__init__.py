@@ -73,7 +73,8 @@ else:
             "opening": "SOFTWARE_NAME agree_on_versions hangs_up silent tls_failed "
             "unreachable version_for",
             "pool": "ClusterSettings ConnectionLane",
-            "retry": "Attempts Backoff RetryPolicy TRANSACTIONAL Trying is_worth_it retrying_each",
+            "retry": "Attempts Backoff RetryPolicy TRANSACTIONAL Trying is_worth_it",
+            "retrying": "retrying_each",
             "scram": "Derivation",
             "security": "MECHANISMS PLAINTEXT PROTOCOLS Security log_in",
             "view": "ClusterView NO_LEADER no_leader",

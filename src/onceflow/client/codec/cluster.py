@@ -282,7 +282,7 @@ _BY_TIME: Final = struct.Struct(">iiq")
 _PLACE: Final = struct.Struct(">ihqqi")
 
 
-class FoundOffset(NamedTuple):
+class ListedOffset(NamedTuple):
     """The offset of one partition."""
 
     error: int
@@ -291,7 +291,7 @@ class FoundOffset(NamedTuple):
 
 def list_offset_request(
     partition: TopicPartition, timestamp: int, *, read_committed: bool
-) -> Request[FoundOffset]:
+) -> Request[ListedOffset]:
     """Asks for one offset by time, or for the earliest or latest."""
     top = struct.pack(">ib", -1, read_committed) + count(_FLEXIBLE, 1)
     wanted = _BY_TIME.pack(partition.partition, _NO_LEADER_EPOCH, timestamp)
@@ -300,14 +300,14 @@ def list_offset_request(
     return Request(ApiKey.LIST_OFFSETS, VersionRange(7, 7), lambda _: body, _read_list_offsets)
 
 
-def _read_list_offsets(_version: int, buffer: memoryview) -> FoundOffset:
+def _read_list_offsets(_version: int, buffer: memoryview) -> ListedOffset:
     topics, at = read_count(_FLEXIBLE, buffer, INT32.size)
     _, at = read_text(_FLEXIBLE, buffer, at)
     partitions, at = read_count(_FLEXIBLE, buffer, at)
     if topics != 1 or partitions != 1 or at + _PLACE.size > len(buffer):
         raise MessageMalformed("not the one offset that was asked for")
     _, error, _, offset, _ = _PLACE.unpack_from(buffer, at)
-    return FoundOffset(error, offset)
+    return ListedOffset(error, offset)
 
 
 # --- OffsetFetch --------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import pytest
 from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetcher import Fetcher
 from onceflow.client.consumer.ranges import read_range
-from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.clients import ReaderSettings
 from onceflow.client.settings.consumer import FetcherSettings

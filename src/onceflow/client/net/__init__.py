@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         check as check,
         error_in as error_in,
     )
+    from onceflow.client.net.cluster_settings import ClusterSettings as ClusterSettings
     from onceflow.client.net.connection import BrokerConnection as BrokerConnection
     from onceflow.client.net.frames import (
         LARGEST_ANSWER as LARGEST_ANSWER,
@@ -36,10 +37,7 @@ if TYPE_CHECKING:
         unreachable as unreachable,
         version_for as version_for,
     )
-    from onceflow.client.net.pool import (
-        ClusterSettings as ClusterSettings,
-        ConnectionLane as ConnectionLane,
-    )
+    from onceflow.client.net.pool import ConnectionLane as ConnectionLane
     from onceflow.client.net.retry import (
         TRANSACTIONAL as TRANSACTIONAL,
         Attempts as Attempts,
@@ -67,12 +65,13 @@ else:
         __name__,
         {
             "cluster": "Cluster CoordinatorOf check error_in",
+            "cluster_settings": "ClusterSettings",
             "connection": "BrokerConnection",
             "frames": "Buffer LARGEST_ANSWER RequestHead body_of correlation_id_of framed "
             "login_head next_correlation_id request_head",
             "opening": "SOFTWARE_NAME agree_on_versions hangs_up silent tls_failed "
             "unreachable version_for",
-            "pool": "ClusterSettings ConnectionLane",
+            "pool": "ConnectionLane",
             "retry": "Attempts Backoff RetryPolicy TRANSACTIONAL Trying is_worth_it",
             "retrying": "retrying_each",
             "scram": "Derivation",

@@ -31,9 +31,9 @@ from onceflow.client.errors import (
     NotKafka,
     TopicNotFound,
 )
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.connection import BrokerConnection
 from onceflow.client.net.pool import (
-    ClusterSettings as ClusterSettings,
     ConnectionLane as ConnectionLane,
     Pool,
     SingleFlight,

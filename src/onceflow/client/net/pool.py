@@ -9,7 +9,6 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Coroutine, Hashable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -22,9 +21,8 @@ from onceflow.client.errors import (
     TlsFailed,
 )
 from onceflow.client.events import CONNECTIONS
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.connection import BrokerConnection
-from onceflow.client.net.retry import RetryPolicy
-from onceflow.client.net.security import PLAINTEXT, Security
 from onceflow.client.net.view import ClusterView
 from onceflow.runtime import Net, Rand
 
@@ -90,18 +88,6 @@ class ConnectionLane(IntEnum):
     """For requests that brokers hold until all members of a group have joined."""
     SECONDARY = 3
     """For more batches than one connection carries."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
-    """A client's timeouts, its id and its security."""
-
-    client_id: str = "onceflow"
-    connect_timeout_s: float = 10.0
-    request_timeout_s: float = 30.0
-    metadata_max_age_s: float = 300.0
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    security: Security = PLAINTEXT
 
 
 class Pool:

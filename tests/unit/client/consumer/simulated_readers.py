@@ -9,7 +9,8 @@ from typing import Any
 from onceflow.broker.config.settings import ListenAddress as AdvertisedAddress
 from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetcher import Fetcher
-from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.client.settings.consumer import FetcherSettings
 from onceflow.testing.world import World

@@ -15,7 +15,8 @@ from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetch_state import STAGES, FetchEvent, FetchStage
 from onceflow.client.errors.consumer import LogTruncated, RecordsUnreadable
 from onceflow.client.errors.requests import AnswerMalformed, BrokerError, BrokerUnreachable
-from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.records.batch import StoredBatch
 from onceflow.records.plain import PlainRecord, write_records

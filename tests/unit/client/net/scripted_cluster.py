@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from onceflow.client.address import BrokerAddress
-from onceflow.client.net.cluster import Cluster, ClusterSettings
+from onceflow.client.net.cluster import Cluster
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.retry import RetryPolicy
 from onceflow.testing.world import World, run
 from onceflow.types import TopicPartition

@@ -18,7 +18,8 @@ from onceflow.client.errors.requests import (
     ConnectionClosed,
     TopicNotFound,
 )
-from onceflow.client.net.cluster import Cluster, ClusterSettings, ConnectionLane, CoordinatorOf
+from onceflow.client.net.cluster import Cluster, ConnectionLane, CoordinatorOf
+from onceflow.client.net.cluster_settings import ClusterSettings
 from onceflow.client.net.pool import SingleFlight
 from onceflow.client.net.retry import TRANSACTIONAL, Backoff, RetryPolicy
 from onceflow.runtime.net import RealListener, RealNet

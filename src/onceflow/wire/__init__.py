@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from onceflow.wire.primitives import (
         INT16 as INT16,
         INT32 as INT32,
+        LONGEST_NAME as LONGEST_NAME,
         LONGEST_STRING as LONGEST_STRING,
         MOST_ELEMENTS as MOST_ELEMENTS,
         count as count,
@@ -84,7 +85,7 @@ else:
             "FetchResult read_fetch_request write_fetch_response",
             "frame": "FrameReader PREFIX Scratch",
             "header": "RequestHeader read_request_header response_tags",
-            "primitives": "INT16 INT32 LONGEST_STRING MOST_ELEMENTS count read_count "
+            "primitives": "INT16 INT32 LONGEST_NAME LONGEST_STRING MOST_ELEMENTS count read_count "
             "read_int read_slice read_text read_uvarint skip_tags text uvarint",
             "produce": "PRODUCE_FLEXIBLE_FROM PartitionRecords ProduceRequest "
             "ProduceResponse ProduceResult TopicRef read_produce_request "

@@ -14,12 +14,14 @@ from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.request import Request
 from onceflow.client.codec.transactions import INT64, OffsetToCommit
 from onceflow.client.codec.versions import SPOKEN, VersionRange
+from onceflow.client.errors import TopicNameInvalid
 from onceflow.client.types import PartitionMetadata, TopicMetadata, by_topic
 from onceflow.errors import MessageMalformed
 from onceflow.types import TopicPartition
 from onceflow.wire import (
     INT16,
     INT32,
+    LONGEST_NAME,
     ApiKey,
     ErrorCode,
     count,
@@ -127,6 +129,8 @@ _OPERATIONS_FROM: Final = 8
 _TOPIC_ID_FROM: Final = 10
 _CLUSTER_OPERATIONS_TO: Final = 10
 _BOOLEAN: Final = struct.Struct(">?")
+_PARTITION: Final = struct.Struct(">hii")
+"""Its error, number and leader."""
 
 
 class FoundTopic(NamedTuple):
@@ -148,8 +152,11 @@ def metadata_request(
     topics: Iterable[str] | None, *, create: bool = False
 ) -> Request[MetadataResponse]:
     """None asks for all topics. `create` lets brokers with `auto.create.topics.enable` create those
-    that do not exist."""
+    that do not exist. Raises `TopicNameInvalid`."""
     names = None if topics is None else tuple(topics)
+    for name in names or ():
+        if len(name) > LONGEST_NAME:  # longer ones may not fit into the message
+            raise TopicNameInvalid(name)
     return Request(
         ApiKey.METADATA,
         SPOKEN[ApiKey.METADATA],
@@ -222,11 +229,10 @@ def _read_topic(
 def _read_partition(
     version: int, flexible: bool, buffer: memoryview, at: int
 ) -> tuple[PartitionMetadata, int]:
-    _, at = read_int(INT16, buffer, at)
-    number, at = read_int(INT32, buffer, at)
-    leader, at = read_int(INT32, buffer, at)
-    if version >= _LEADER_EPOCH_FROM:
-        at += INT32.size
+    if at + _PARTITION.size > len(buffer):
+        raise MessageMalformed(f"the message is cut off at byte {at}")
+    _, number, leader = _PARTITION.unpack_from(buffer, at)
+    at += _PARTITION.size + (INT32.size if version >= _LEADER_EPOCH_FROM else 0)
     replicas, at = _read_nodes(flexible, buffer, at)
     in_sync, at = _read_nodes(flexible, buffer, at)
     if version >= _OFFLINE_FROM:
@@ -241,7 +247,7 @@ def _read_nodes(flexible: bool, buffer: memoryview, at: int) -> tuple[tuple[int,
     end = at + max(number, 0) * INT32.size
     if end > len(buffer):
         raise MessageMalformed(f"the message is cut off at byte {at}")
-    return tuple(each for (each,) in INT32.iter_unpack(buffer[at:end])), end
+    return struct.unpack_from(f">{max(number, 0)}i", buffer, at), end
 
 
 # --- FindCoordinator ----------------------------------------------------------------------------
@@ -265,6 +271,9 @@ def find_coordinator_request(kind: int, name: str) -> Request[FoundCoordinator]:
 
 def _read_find_coordinator(_version: int, buffer: memoryview) -> FoundCoordinator:
     number, at = read_count(_FLEXIBLE, buffer, INT32.size)
+    if number <= 0:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return FoundCoordinator(code, None, -1, BrokerAddress("", 0))
     if number != 1:
         raise MessageMalformed(f"{number} coordinators where one was asked for")
     _, at = read_text(_FLEXIBLE, buffer, at)

@@ -26,12 +26,14 @@ SOFTWARE_NAME: Final = "onceflow"
 
 
 def agree_on_versions(
-    address: BrokerAddress, software_version: str
+    address: BrokerAddress,
+    software_version: str,
+    newest: int = SPOKEN[ApiKey.API_VERSIONS].newest,
 ) -> Generator[tuple[int, bytes], memoryview, BrokerOffer]:
     """Yields the version and body of an ApiVersions request, takes the response, returns what the
-    broker offers. Asks in the newest version; a broker that does not know it answers in version 0.
-    Raises `NotKafka`, or `MessageMalformed` for bytes that are no response."""
-    version = SPOKEN[ApiKey.API_VERSIONS].newest
+    broker offers. Asks in the `newest` version; a broker that does not know it answers in version
+    0.    Raises `NotKafka`, or `MessageMalformed` for bytes that are no response."""
+    version = newest
     while True:
         answer = yield version, write_api_versions(version, SOFTWARE_NAME, software_version)
         offer = read_api_versions(version, answer)

@@ -70,7 +70,7 @@ class ClusterView:
         self.features_epoch = UNKNOWN_EPOCH
         self._topics: dict[str, KnownTopic] = {}
         self._errors: dict[str, int] = {}
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self._coordinators: dict[tuple[int, str], FoundCoordinator] = {}
 
     # --- learning -------------------------------------------------------------------------------
 
@@ -78,13 +78,13 @@ class ClusterView:
         """Takes in a metadata response; forgets topics that it reports with an error."""
         self.brokers = dict(response.brokers)
         self.controller = response.controller
+        self._errors = {}
         learned = LearnedTopics([], [], None)
         for error, topic in response.topics:
             name = topic.name
             if not error:
                 learned.topics.append(topic)
                 self._topics[name] = KnownTopic(topic, now)
-                self._errors.pop(name, None)
                 continue
             self.forget_topic(name)
             self._errors[name] = error
@@ -111,7 +111,7 @@ class ClusterView:
             key = ApiKey.FIND_COORDINATOR.name
             raise BrokerError(found.error, key, subject, found.message)
         self.brokers[found.node_id] = found.address
-        self._coordinators[kind, name] = found.node_id
+        self._coordinators[kind, name] = found
         return found.node_id
 
     def forget_topic(self, name: str) -> None:
@@ -142,7 +142,14 @@ class ClusterView:
 
     def coordinator(self, kind: int, name: str) -> int | None:
         """The broker that coordinates; None when it has to be looked up."""
-        return self._coordinators.get((kind, name))
+        found = self._coordinators.get((kind, name))
+        return None if found is None else found.node_id
+
+    def coordinator_address(self, kind: int, name: str) -> BrokerAddress | None:
+        """Where it was found. It counts also when the latest metadata leaves that broker out, as
+        those of a broker that is behind may."""
+        found = self._coordinators.get((kind, name))
+        return None if found is None else found.address
 
     @property
     def transaction_version(self) -> int:

@@ -29,7 +29,6 @@ from onceflow.client.errors import (
     NotKafka,
 )
 from onceflow.client.net import (
-    NO_LEADER,
     Attempts,
     ClusterView,
     RetryPolicy,
@@ -49,8 +48,8 @@ _OLDER_PROTOCOL: Final = 1
 class BlockingCluster:
     """Opens what it needs when it is needed. All deadlines are of the monotonic clock.
 
-    Threads may share one: `lock` is held for as long as one attempt takes, and by nobody who waits
-    for the next. Whoever asks a connection directly takes it, too; closing needs none.
+    Threads may share one as far as they ask by `trying`, one attempt at a time. A transaction has
+    one of its own: its end must not wait until another thread's broker has been given up.
     """
 
     def __init__(
@@ -73,9 +72,11 @@ class BlockingCluster:
         """For other requests to a broker while batches to it are in flight."""
         self._brokers = set(bootstrap if are_brokers else ())
         """Addresses known to be brokers: one that hangs up is going down, or coming up."""
+        self._leaderless: set[TopicPartition] = set()
+        """Partitions that had no leader when it was last asked for: they are looked up anew."""
         self._pid = os.getpid()
         self._is_closed = False
-        self.lock = threading.RLock()
+        self._turn = threading.Lock()
 
     def close(self) -> None:
         """Closes it for good. Other threads that still use it get `ConnectionClosed`, and cannot
@@ -116,15 +117,18 @@ class BlockingCluster:
 
     def leader(self, partition: TopicPartition, deadline: float) -> BlockingConnection:
         """The connection to a partition's leader; raises a retriable error when there is none."""
-        if self._view.leader(partition) in (None, NO_LEADER):
-            self.refresh({partition.topic}, deadline)
         node_id = self._view.leader(partition)
+        if node_id is None or partition in self._leaderless:
+            self.refresh({partition.topic}, deadline)
+            node_id = self._view.leader(partition)
         if node_id is None:
             code = self._view.error_of(partition.topic) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             raise BrokerError(error_code(code), ApiKey.METADATA.name, f"partition {partition}")
-        if node_id not in self._view.brokers:
+        address = self._view.brokers.get(node_id)
+        if address is None:
+            self._leaderless.add(partition)
             raise no_leader(partition)
-        return self._connect(self._view.address(node_id), deadline)
+        return self._connect(address, deadline)
 
     def refresh(self, topics: Iterable[str], deadline: float) -> MetadataResponse:
         """Fetches the leaders of some topics' partitions again."""
@@ -136,6 +140,8 @@ class BlockingCluster:
         metadata = self.ask(connection, metadata_request(topics), deadline)
         self._view.learn(metadata, self._clock.monotonic())
         self._brokers |= set(metadata.brokers.values())
+        names = {topic.name for _, topic in metadata.topics}
+        self._leaderless = {each for each in self._leaderless if each.topic not in names}
         return metadata
 
     def known_topic_id(self, topic: str) -> str | None:
@@ -182,13 +188,14 @@ class BlockingCluster:
         """The connection to the coordinator of a group or a transactional id."""
         if refind:
             self._view.forget_coordinator(kind, name)
-        node_id = self._view.coordinator(kind, name)
-        if node_id is None:
+        address = self._view.coordinator_address(kind, name)
+        if address is None:
             request = find_coordinator_request(kind, name)
             found = self.ask(self.any_broker(deadline), request, deadline)
-            node_id = self._view.learn_coordinator(kind, name, found)
-            self._brokers.add(found.address)
-        return self._connect(self._view.address(node_id), deadline)
+            self._view.learn_coordinator(kind, name, found)
+            address = found.address
+            self._brokers.add(address)
+        return self._connect(address, deadline)
 
     def transaction_version(self, deadline: float) -> int:
         """2 where the cluster has finalized it, else 1: the older protocol."""
@@ -204,9 +211,10 @@ class BlockingCluster:
         """Retries a request that may be sent twice, until it works or time is up. `attempt` gets
         the deadline, and whether it has to look up the leader or coordinator again."""
         attempts = Attempts(policy, self._clock.monotonic, self._rand)
+        self._leave_fork_behind()
         while True:
             try:
-                with self.lock:
+                with self._turn:
                     return attempt(attempts.deadline, attempts.must_refresh)
             except ClientError as error:
                 pause_s = attempts.pause_after((error,))
@@ -258,9 +266,10 @@ class BlockingCluster:
 
     def _leave_fork_behind(self) -> None:
         # Two processes on one socket would read each other's responses. Closing the copy ends
-        # nothing for the parent.
+        # nothing for the parent. A thread of the parent may have had its turn, and is not here.
         if self._pid != os.getpid():
             self.disconnect()
+            self._turn = threading.Lock()
             self._pid = os.getpid()
 
 

@@ -54,6 +54,8 @@ from onceflow.wire import INT32, ApiKey
 T = TypeVar("T")
 
 _SOFTWARE_VERSION: Final = "worker"
+_ANSWERED_BY_MOST: Final = 3
+"""Of ApiVersions; a newer version would cost a worker a second request at brokers before 4.0."""
 _OF_RECORDS: Final = 256 << 10
 """Answers of that size hold records."""
 
@@ -68,6 +70,7 @@ class BlockingConnection:
         self._client_id = client_id
         self._clock = clock
         self._pid = os.getpid()
+        self._heads: dict[tuple[int, int], RequestHead] = {}
         self._correlation_id = 0
         self._waiting: deque[tuple[int, RequestHead]] = deque()
         """With their correlation ids."""
@@ -155,10 +158,15 @@ class BlockingConnection:
 
     def send(self, key: ApiKey, version: int, body: Sequence[Buffer], deadline: float) -> None:
         """Sends a request now; `receive` brings its answer."""
-        self._send(request_head(key, version, self._client_id), body, deadline)
+        head = self._heads.get((key, version))
+        if head is None:
+            head = self._heads[key, version] = request_head(key, version, self._client_id)
+        self._send(head, body, deadline)
 
     def _send(self, head: RequestHead, body: Sequence[Buffer], deadline: float) -> None:
         sock = self._mine()
+        if self._clock.monotonic() >= deadline:  # nothing was sent: the connection stays as it is
+            raise RequestTimedOut(f"no time was left for {head.name}", outcome="not applied")
         self._correlation_id = number = next_correlation_id(self._correlation_id)
         try:
             for part in framed(head, number, body):
@@ -174,10 +182,12 @@ class BlockingConnection:
 
     def receive(self, deadline: float) -> memoryview:
         """The body of the answer to the oldest request in flight."""
+        try:
+            number, head = self._waiting[0]
+        except IndexError:
+            # Another thread may have closed it: what was sent before may be applied all the same.
+            raise ConnectionClosed(f"no request to {self.address} waits for its answer") from None
         sock = self._mine()
-        if not self._waiting:
-            raise ConnectionClosed(f"no request was made to {self.address}", outcome="not applied")
-        number, head = self._waiting[0]
         try:
             size: int = INT32.unpack(self._exactly(sock, INT32.size, deadline))[0]
             if not INT32.size <= size <= LARGEST_ANSWER:
@@ -188,6 +198,8 @@ class BlockingConnection:
             raise self._late(head.name) from error
         except OSError as error:
             raise self._lost(error) from error
+        if not self.is_open:
+            raise ConnectionClosed(f"the connection to {self.address} was closed")
         self._waiting.popleft()
         try:
             if correlation_id_of(frame) != number:
@@ -255,7 +267,10 @@ class BlockingConnection:
             raise tls_failed(self.address, error) from error
 
     def _greet(self, deadline: float) -> None:
-        key, steps = ApiKey.API_VERSIONS, agree_on_versions(self.address, _SOFTWARE_VERSION)
+        key, steps = (
+            ApiKey.API_VERSIONS,
+            agree_on_versions(self.address, _SOFTWARE_VERSION, _ANSWERED_BY_MOST),
+        )
         try:
             version, body = next(steps)
             while True:

@@ -54,16 +54,13 @@ class TransactionClient:
         *,
         clock: Clock | None = None,
         rand: Rand | None = None,
-        cluster: BlockingCluster | None = None,
     ) -> None:
-        """`cluster` is lent, perhaps to other threads, too."""
         if settings.transactional_id is None:
             raise InvalidSetting("transactional.id is not set; transactions need one")
         self._settings = settings
         self._clock = clock or RealClock()
         self._rand = rand or RealRand()
-        self._is_lent = cluster is not None
-        self._cluster = cluster or BlockingCluster(
+        self._cluster = BlockingCluster(
             settings.bootstrap_servers, settings, self._clock, self._rand
         )
         self._machine = TransactionMachine(
@@ -112,10 +109,9 @@ class TransactionClient:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections, unless they are lent; an open transaction stays open for the
-        process that it was handed to."""
-        if not self._is_lent:
-            self._cluster.close()
+        """Closes the connections; an open transaction stays open for the process that it was handed
+        to."""
+        self._cluster.close()
 
     @property
     def state(self) -> ProducerState:
@@ -224,10 +220,6 @@ class TransactionClient:
 
     def _perform(self, step: RequestAttempt) -> Reply:
         time.sleep(step.pause_s)
-        with self._cluster.lock:
-            return self._attempt(step)
-
-    def _attempt(self, step: RequestAttempt) -> Reply:
         request, cluster = step.request, self._cluster
         group_id = step.group_id
         kind = TRANSACTION if group_id is None else GROUP

@@ -96,8 +96,9 @@ class BatchJob:
 class BatchWriter:
     """Writes the batches of one run of a query, one after the other.
 
-    All that the driver asks of brokers meanwhile goes over one set of connections: for its
-    transactions, for its topics, and for what hangs in them.
+    Its transactions have connections of their own. Topics, and what hangs in them, share others
+    with the threads that answer tasks: the end of a transaction must not wait for a broker that a
+    late task asks for.
     """
 
     def __init__(self, options: SinkOptions, *, offsets_retention_ms: int) -> None:
@@ -107,10 +108,10 @@ class BatchWriter:
         self._settings = settings
         self._offsets_retention_ms = offsets_retention_ms
         self._clock = RealClock()
+        self._client = TransactionClient(settings)
         self._cluster = BlockingCluster(
             settings.bootstrap_servers, settings, self._clock, RealRand()
         )
-        self._client = TransactionClient(settings, cluster=self._cluster)
         self._hanging = HangingTransactions(self._cluster, options)
         self.topics = SinkTopics(self._cluster, options, before_use=self._end_hanging_transactions)
         self.book = ClaimBook()
@@ -125,8 +126,8 @@ class BatchWriter:
         self._adopted_by: str | None = None
 
     def close(self) -> None:
-        with self._cluster.lock:  # a late task may still be answered
-            self._cluster.close()
+        self._client.close()
+        self._cluster.close()
 
     # --- the ledger -----------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class ScriptedBroker:
         self._sockets: list[socket.socket] = []
         self.address = BrokerAddress(*self._listener.getsockname()[:2])
         self.leaders: dict[TopicPartition, BrokerAddress] = {}
+        self.leaderless: set[TopicPartition] = set()
         self.produced: list[Seen] = []
         self._came = threading.Condition()
         self.offsets: dict[TopicPartition, int] = {}
@@ -142,7 +143,8 @@ class ScriptedBroker:
         topics: dict[str, dict[int, int]] = {}
         for place in (ORDERS, BILLS):
             leader = self.leaders.get(place, self.address)
-            topics.setdefault(place.topic, {})[place.partition] = numbers[leader]
+            number = -1 if place in self.leaderless else numbers[leader]
+            topics.setdefault(place.topic, {})[place.partition] = number
         return metadata(topics, addresses)
 
     def _reply(

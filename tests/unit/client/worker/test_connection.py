@@ -136,6 +136,28 @@ def test_an_answer_that_does_not_come_ends_the_connection() -> None:
         assert not connection.is_open
 
 
+def test_a_request_that_came_too_late_is_not_sent_and_disturbs_no_other() -> None:
+    with ScriptedBroker() as broker:
+        connection = connect(broker.address)
+        with pytest.raises(RequestTimedOut) as problem:
+            connection.send(ApiKey.PRODUCE, 12, (b"\x00" * 9,), time.monotonic())
+        assert problem.value.outcome == "not applied"
+        assert connection.is_open
+        assert ApiKey.PRODUCE not in broker.asked
+        connection.close()
+
+
+def test_what_was_sent_may_be_applied_though_the_client_was_closed_meanwhile() -> None:
+    """Whoever takes it for not applied does it again."""
+    with ScriptedBroker(hold=[2]) as broker:
+        connection = connect(broker.address)
+        connection.send(ApiKey.PRODUCE, 12, (b"\x00" * 9,), time.monotonic() + 5)
+        connection.close()  # by another thread
+        with pytest.raises(ConnectionClosed) as problem:
+            connection.receive(time.monotonic() + 5)
+        assert problem.value.outcome == "unknown"
+
+
 def in_a_child(act: Callable[[], int]) -> int:
     """The exit code of a forked child that does this."""
     child = os.fork()

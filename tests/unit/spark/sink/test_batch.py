@@ -117,10 +117,10 @@ def test_batches_one_after_the_other(
     assert visible(bootstrap) == ["a", "b", "c", "d"]
 
 
-def test_a_run_has_one_set_of_connections_also_when_its_broker_was_away() -> None:
+def test_a_run_keeps_its_connections_until_its_broker_goes_away() -> None:
     with onceflow.Broker() as broker:
         with settled(broker.bootstrap) as query:
-            cluster = query.writer._cluster
+            cluster = query.writer._client._cluster
             (first,) = cluster._connections.values()
             query.write(0, "a")
             assert [*cluster._connections.values()] == [first]

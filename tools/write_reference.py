@@ -66,7 +66,7 @@ BROKER: Final = Page(
     [
         Section(
             "The broker's own",
-            f"While the broker runs, {_ALTERED} can be altered.",
+            f"These can be altered while the broker runs: {_ALTERED}.",
             [*BROKER_SETTINGS.values()],
         ),
         Section(

@@ -246,7 +246,7 @@ def test_a_data_directory_with_blanks_around_it_is_told(
     for options, words in (
         (["--data-dir", f"{tmp_path}/blank "], "without blanks before or behind it"),
         (["--set", f"data.dir={tmp_path}/blank "], "without blanks before or behind it"),
-        (["--config", f"{tmp_path}/config"], "data.dir is 'x ' (file "),
+        (["--config", f"{tmp_path}/config"], "data.dir = 'x ' (file "),
         (["--config", f"{tmp_path}"], "Is a directory"),
     ):
         assert run(["serve", *options]) == 1

@@ -332,7 +332,7 @@ def _as_setting(row: TopicSetting, name: BrokerName) -> Setting:
             raise ValueError(text) from error
 
     if name.has_unit_of_its_own:
-        kind = SettingKind("int", "a whole number", read)
+        kind = SettingKind("int", "a whole number; a negative one is without limit", read)
         unit = f"in units of {name.milliseconds} ms; of several the finest unit wins"
         default = name.default and int(name.default)
         return Setting(name.name, kind, f"The default of {row.name}, {unit}.", default, example=1)

@@ -9,6 +9,7 @@ which name the type or the limit that a value misses, and not all that is allowe
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, TypeAlias
@@ -21,9 +22,9 @@ from onceflow.settings import (
     NotAllowed,
     Setting,
     SettingKind,
-    either,
-    read_whole,
+    one_of,
     text_of,
+    whole_number,
 )
 
 Value: TypeAlias = bool | int | float | str | tuple[str, ...]
@@ -66,13 +67,13 @@ class BrokerName:
 
 
 class _Refused(NotAllowed):
-    """Kafka's words around the name of the config."""
+    """Kafka's words before and after the name of the config."""
 
-    def __init__(self, value: object, reason: str) -> None:
+    def __init__(self, value: object, reason: str, before: str = "", after: str = "") -> None:
         super().__init__(reason)
         shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else value
-        self.before = f"Invalid value {shown} for configuration "
-        self.after = f": {reason}"
+        self.before = before or f"Invalid value {shown} for configuration "
+        self.after = after or f": {reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,28 +117,35 @@ def split_list(text: str) -> tuple[str, ...]:
 # --- what values are allowed -------------------------------------------------------------------
 
 
-def _check_limits(value: float, least: float, most: float | None) -> None:
-    if value < least:
+def _kind(type_: str, allowed: str, read: Callable[[Any], Any], reason: str) -> SettingKind:
+    """What `read` does not take is refused for the reason that Kafka gives."""
+
+    def read_or_refuse(text: Any) -> Any:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise _Refused(text, reason) from error
+
+    return SettingKind(type_, allowed, read_or_refuse)
+
+
+def _limited(value: Any, least: int | None, most: int | None) -> Any:
+    if least is not None and value < least:
         raise _Refused(value, f"Value must be at least {least}")
     if most is not None and value > most:
         raise _Refused(value, f"Value must be no more than {most}")
+    return value
 
 
 def _whole(type_: str, largest: int, least: int | None, most: int | None) -> SettingKind:
-    def read(text: Any) -> int:
-        try:
-            value = read_whole(text)
-        except ValueError:
-            value = largest + 1
-        if not -largest - 1 <= value <= largest:
-            raise _Refused(text, f"Not a number of type {type_.upper()}")
-        if least is not None:
-            _check_limits(value, least, most)
-        return value
-
-    low = -largest - 1 if least is None else least
-    allowed = f"a whole number from {low} to {largest if most is None else most}"
-    return SettingKind(type_, allowed, read)
+    any_of_type = whole_number(-largest - 1, largest)
+    low, high = -largest - 1 if least is None else least, largest if most is None else most
+    return _kind(
+        type_,
+        f"a whole number from {low} to {high}",
+        lambda text: _limited(any_of_type.read(text), least, most),
+        f"Not a number of type {type_.upper()}",
+    )
 
 
 def kafka_int(least: int, most: int | None = None) -> SettingKind:
@@ -153,24 +161,18 @@ def kafka_long(least: int | None = None) -> SettingKind:
 def kafka_double(least: int, most: int) -> SettingKind:
     """A fraction."""
 
-    def read(text: Any) -> float:
+    def read(text: Any) -> Any:
         if not _FRACTION.fullmatch(text):
-            raise _Refused(text, "Not a number of type DOUBLE")
-        _check_limits(float(text), least, most)
-        return float(text)
+            raise ValueError(text)
+        return _limited(float(text), least, most)
 
-    return SettingKind("double", f"a number from {least} to {most}", read)
+    return _kind("double", f"a number from {least} to {most}", read, "Not a number of type DOUBLE")
 
 
 def kafka_choice(*choices: str) -> SettingKind:
     """One of a few words."""
-
-    def read(text: Any) -> str:
-        if text not in choices:
-            raise _Refused(text, f"String must be one of: {', '.join(choices)}")
-        return str(text)
-
-    return SettingKind("string", either(choices), read)
+    kind = one_of(*choices)
+    return _kind("string", kind.allowed, kind.read, f"String must be one of: {', '.join(choices)}")
 
 
 def kafka_list(*choices: str) -> SettingKind:
@@ -180,9 +182,7 @@ def kafka_list(*choices: str) -> SettingKind:
     def read(text: Any) -> tuple[str, ...]:
         items = split_list(text)
         if "" in items:
-            refused = _Refused("", "")
-            refused.before, refused.after = "Configuration '", "' values must not be empty."
-            raise refused
+            raise _Refused("", "", "Configuration '", "' values must not be empty.")
         return tuple(map(item.read, items))
 
     return SettingKind("list", f"none or some of {', '.join(choices)}", read)
@@ -204,19 +204,17 @@ def throttled_replicas(name: str) -> SettingKind:
     return SettingKind("list", "* or PARTITION:BROKER, several separated by commas", read)
 
 
-def _read_boolean(text: Any) -> Any:
-    try:
-        return TRUE_OR_FALSE.read(text)
-    except ValueError as error:
-        raise _Refused(text, "Expected value to be either true or false") from error
-
-
 def _read_gzip_level(text: Any) -> Any:
-    level = kafka_int(-(2**31)).read(text)
+    level = _whole("int", INT_MAX, None, None).read(text)
     if level not in (-1, *range(1, 10)):
         raise _Refused(level, "Value must be between 1 and 9 or equal to -1")
     return level
 
 
-KAFKA_BOOLEAN: Final = SettingKind("boolean", TRUE_OR_FALSE.allowed, _read_boolean)
+KAFKA_BOOLEAN: Final = _kind(
+    "boolean",
+    TRUE_OR_FALSE.allowed,
+    TRUE_OR_FALSE.read,
+    "Expected value to be either true or false",
+)
 GZIP_LEVEL: Final = SettingKind("int", "-1, or a whole number from 1 to 9", _read_gzip_level)

@@ -177,7 +177,8 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) 
         "line 2: pipeline.nmae: there is no such key; did you mean 'name'?",
         (
             "line 5: source.topics: ['or ders'] is not allowed; it may be one or several topic "
-            "names: up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..'"
+            "names: up to 249 ASCII letters, digits, '.', '_' and '-', and not '.' or '..' "
+            "('or ders' is not one)"
         ),
         "line 6: source.format: 'jsn' is not allowed; it may be json, csv, text or raw",
         "line 9: transfrom: there is no such table; did you mean 'transform'?",

@@ -35,6 +35,7 @@ class SinkTopics:
         them."""
         self._cluster = cluster
         self._settings = options.settings
+        self._policy = options.settings.retry
         self._before_use = before_use
         self._lock = threading.Lock()
         self._given = frozenset(options.topics)
@@ -119,7 +120,7 @@ class SinkTopics:
 
     def _metadata(self, names: Collection[str]) -> MetadataResponse:
         return self._cluster.trying(
-            lambda deadline, _: self._cluster.refresh(sorted(names), deadline), self._settings.retry
+            lambda deadline, _: self._cluster.refresh(sorted(names), deadline), self._policy
         )
 
 

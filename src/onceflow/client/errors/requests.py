@@ -73,7 +73,7 @@ class CrossedFork(ClientError):
 class RequestTimedOut(ClientError):
     """The broker did not answer in time."""
 
-    outcome = "unknown"
+    outcome: Outcome = "unknown"
     advice = "call again where doing it twice does no harm"
 
 

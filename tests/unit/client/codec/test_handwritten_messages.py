@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.codec.cluster import (
     TRANSACTION,
@@ -44,6 +43,7 @@ from onceflow.errors import MessageMalformed
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.error_codes import ErrorCode
 
 WHO = ProducerIdentity("payments", 2**40, 32_766)
 ORDERS, BILLS = TopicPartition("orders", 0), TopicPartition("bills", 300)
@@ -72,7 +72,7 @@ def test_init(version: int) -> None:
     assert whose(found) == WHO
     assert found.transaction_timeout == timedelta(seconds=60)
     kind: Any = message_class(ApiKey.INIT_PRODUCER_ID, version, "response")
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=7, producer_epoch=3)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.NONE, producer_id=7, producer_epoch=3)
     told = read_answer(InitProducerIdRequest(WHO, 1), version, memoryview(encode(answer)))
     assert told == TransactionResponse(0, 7, 3)
 
@@ -87,7 +87,7 @@ def test_add_partitions() -> None:
     assert topics == {"orders": (0, 1), "bills": (300,)}
     of = classes(ApiKey.ADD_PARTITIONS_TO_TXN, 3, "response")
     result = of.AddPartitionsToTxnPartitionResult(
-        partition_index=300, partition_error_code=ErrorCode.concurrent_transactions
+        partition_index=300, partition_error_code=ErrorCode.CONCURRENT_TRANSACTIONS
     )
     topic = of.AddPartitionsToTxnTopicResult(name="bills", results_by_partition=(result,))
     answer = of.AddPartitionsToTxnResponse(
@@ -103,7 +103,7 @@ def test_add_offsets(version: int) -> None:
     found = asked(request, version)
     assert (*whose(found), found.group_id) == (*WHO, "readers")
     kind: Any = message_class(ApiKey.ADD_OFFSETS_TO_TXN, version, "response")
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.producer_fenced)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.PRODUCER_FENCED)
     assert read_answer(request, version, memoryview(encode(answer))) == TransactionResponse(90)
 
 
@@ -126,7 +126,7 @@ def test_offsets_in_a_transaction(version: int) -> None:
     ] == list(OFFSETS)
     of = classes(ApiKey.TXN_OFFSET_COMMIT, version, "response")
     part = of.TxnOffsetCommitResponsePartition(
-        partition_index=0, error_code=ErrorCode.illegal_generation
+        partition_index=0, error_code=ErrorCode.ILLEGAL_GENERATION
     )
     topics = (of.TxnOffsetCommitResponseTopic(name="orders", partitions=(part,)),)
     answer = of.TxnOffsetCommitResponse(throttle_time=NO_TIME, topics=topics)
@@ -140,7 +140,7 @@ def test_end(version: int, versions: VersionRange) -> None:
         assert (*whose(found), found.committed) == (*WHO, committed)
     kind: Any = message_class(ApiKey.END_TXN, version, "response")
     fields = {"producer_id": 9, "producer_epoch": 1} if version == 5 else {}
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, **fields)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.NONE, **fields)
     told = read_answer(EndTxn(WHO, True, versions), version, memoryview(encode(answer)))
     assert told == (TransactionResponse(0, 9, 1) if version == 5 else TransactionResponse())
 
@@ -164,7 +164,7 @@ def test_api_versions() -> None:
     )
     for epoch, features in ((4, {"transaction.version": 2}), (-1, {})):
         answer = of.ApiVersionsResponse(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.NONE,
             api_keys=(of.ApiVersion(api_key=26, min_version=0, max_version=5),),
             throttle_time=NO_TIME,
             finalized_features_epoch=epoch,
@@ -184,7 +184,7 @@ def test_metadata() -> None:
     of = classes(key, version, "response")
     parts = [
         of.MetadataResponsePartition(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.NONE,
             partition_index=number,
             leader_id=leader,
             leader_epoch=8,
@@ -199,8 +199,8 @@ def test_metadata() -> None:
             error_code=error, name=name, topic_id=each, is_internal=False, partitions=tuple(inner)
         )
         for name, each, error, inner in (
-            ("orders", UUID(int=7), ErrorCode.none, parts),
-            ("gone", None, ErrorCode.unknown_topic_or_partition, []),
+            ("orders", UUID(int=7), ErrorCode.NONE, parts),
+            ("gone", None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
         )
     ]
     answer = of.MetadataResponse(
@@ -228,7 +228,7 @@ def test_find_coordinator() -> None:
         node_id=1,
         host="b",
         port=9,
-        error_code=ErrorCode.coordinator_not_available,
+        error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         error_message="wait",
     )
     answer = of.FindCoordinatorResponse(throttle_time=NO_TIME, coordinators=(one,))
@@ -247,7 +247,7 @@ def test_list_offsets() -> None:
     assert (sent.replica_id, sent.isolation_level) == (-1, 1)
     of = classes(key, version, "response")
     given = of.ListOffsetsPartitionResponse(
-        partition_index=300, error_code=ErrorCode.none, timestamp=-1, offset=77, leader_epoch=2
+        partition_index=300, error_code=ErrorCode.NONE, timestamp=-1, offset=77, leader_epoch=2
     )
     topic = of.ListOffsetsTopicResponse(name="bills", partitions=(given,))
     answer = of.ListOffsetsResponse(throttle_time=NO_TIME, topics=(topic,))
@@ -268,11 +268,11 @@ def test_offset_fetch() -> None:
         committed_offset=41,
         committed_leader_epoch=3,
         metadata="note",
-        error_code=ErrorCode.unstable_offset_commit,
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
     topic = of.OffsetFetchResponseTopics(name="orders", partitions=(part,))
     group = of.OffsetFetchResponseGroup(
-        group_id="readers", topics=(topic,), error_code=ErrorCode.not_coordinator
+        group_id="readers", topics=(topic,), error_code=ErrorCode.NOT_COORDINATOR
     )
     answer = of.OffsetFetchResponse(throttle_time=NO_TIME, groups=(group,))
     found = read_offset_fetch(memoryview(encode(answer)))

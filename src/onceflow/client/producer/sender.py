@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client.codec import ProduceAnswer, read_produce, write_produce
 from onceflow.client.errors import (
@@ -52,6 +52,9 @@ from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand, message_library
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    from kio.schema.init_producer_id.v6.response import InitProducerIdResponse
 
 _FAILED: Final = (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL)
 _DONE: Final = BatchResponse(0)
@@ -564,6 +567,8 @@ async def new_producer_id(cluster: Cluster) -> ProducerIdAndEpoch:
 
     connection = await cluster.any_broker()
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout=_NEVER)
-    answer = await connection.request(ApiKey.INIT_PRODUCER_ID, request, newest=_NEWEST)
+    answer: InitProducerIdResponse = await connection.request(
+        ApiKey.INIT_PRODUCER_ID, request, newest=_NEWEST
+    )
     check(ApiKey.INIT_PRODUCER_ID, answer, "a producer id")
-    return ProducerIdAndEpoch(int(answer.producer_id), int(answer.producer_epoch))
+    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)

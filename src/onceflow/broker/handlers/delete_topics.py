@@ -1,5 +1,6 @@
 """DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good. A
-topic named more than once is refused, also when it is so once by name and once by id.
+topic named more than once is refused, also when it is so once by name and once by id; so is an
+entry that has both or neither.
 
 Unlike in Apache Kafka, the topics in which the broker keeps groups and transactions cannot be
 deleted: everybody's progress would be forgotten, and what is open could never be ended.
@@ -65,7 +66,7 @@ def handle(
 def _delete(
     node: Node, wanted: DeleteTopicState, tickets: list[Ticket]
 ) -> Steps[DeletableTopicResult]:
-    if wanted.topic_id is not None and wanted.name is not None:
+    if (wanted.topic_id is None) == (wanted.name is None):
         return _result(wanted, ErrorCode.INVALID_REQUEST)
     topic = _find(node, wanted)
     if topic is None:

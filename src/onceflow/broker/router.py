@@ -3,6 +3,10 @@
 A handler's module is loaded when its API is first asked for, so that a broker accepts connections
 before it has read a thousand message classes. Most handlers see and give messages of the newest
 version; the two hot ones read and write their own bytes, and any that has a `write` writes them.
+
+Where older versions have another shape, a handler's module says up to which one
+(`OLD_SHAPE_UNTIL`), and those come as messages of that one. Its `upgrade` and `downgrade` translate
+between the two shapes; without them its `handle` takes and gives both.
 """
 
 from __future__ import annotations
@@ -135,12 +139,15 @@ def _load(key: ApiKey, version: int) -> Route:
 
 def _reading(module: Any, key: ApiKey, version: int) -> Callable[[memoryview, int], Any]:
     sent = message_class(key, version, "request")
-    newest = message_class(key, SERVED[key].highest, "request")
     read = partial(decode, sent, most_elements=MOST_ELEMENTS)
+    if not _has_old_shape(module, version):
+        newest = message_class(key, SERVED[key].highest, "request")
+        return lambda buffer, at: recast(read(buffer, at), newest)
+    older = message_class(key, module.OLD_SHAPE_UNTIL, "request")
     upgrade = getattr(module, "upgrade", None)
-    if upgrade is not None:
-        return lambda buffer, at: upgrade(read(buffer, at), version)
-    return lambda buffer, at: recast(read(buffer, at), newest)
+    if upgrade is None:
+        return lambda buffer, at: recast(read(buffer, at), older)
+    return lambda buffer, at: upgrade(recast(read(buffer, at), older))
 
 
 def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable[Part]]:
@@ -150,6 +157,10 @@ def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable
     wanted = message_class(key, version, "response")
     prepare_writing(wanted)
     downgrade = getattr(module, "downgrade", None)
-    if downgrade is not None:
-        return lambda answer: (encode(downgrade(answer, version)),)
+    if downgrade is not None and _has_old_shape(module, version):
+        return lambda answer: (encode(recast(downgrade(answer), wanted)),)
     return lambda answer: (encode(recast(answer, wanted)),)
+
+
+def _has_old_shape(module: Any, version: int) -> bool:
+    return version <= getattr(module, "OLD_SHAPE_UNTIL", -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from onceflow.client.errors import AnswerMalformed, ApiNotServed, ClientError
 from onceflow.client.net import Cluster, check, error_in
@@ -20,6 +20,11 @@ from onceflow.client.types import (
 from onceflow.runtime import message_library
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey
+
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.response import DeleteRecordsResponse
+    from kio.schema.list_offsets.v7.response import ListOffsetsResponse
+    from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
 
 NOT_A_REPLICA: Final = -1
 
@@ -122,7 +127,7 @@ async def _ask_offsets(
     request = ListOffsetsRequest(
         replica_id=NOT_A_REPLICA, isolation_level=int(read_committed), topics=topics
     )
-    answer = await connection.request(ApiKey.LIST_OFFSETS, request)
+    answer: ListOffsetsResponse = await connection.request(ApiKey.LIST_OFFSETS, request)
     found: dict[TopicPartition, TimedOffset | ClientError] = {
         each: _unsaid(leader, each) for each in wanted
     }
@@ -195,13 +200,15 @@ async def epoch_ends(
     connection = await cluster.broker(leader)
     request = OffsetForLeaderEpochRequest(replica_id=NOT_A_REPLICA, topics=topics)
     try:
-        answer = await connection.request(ApiKey.OFFSET_FOR_LEADER_EPOCH, request)
+        answer: OffsetForLeaderEpochResponse = await connection.request(
+            ApiKey.OFFSET_FOR_LEADER_EPOCH, request
+        )
     except ApiNotServed:
         return {}
     return dict(_ends(answer))
 
 
-def _ends(answer: Any) -> Iterable[tuple[TopicPartition, EpochEndOffset]]:
+def _ends(answer: OffsetForLeaderEpochResponse) -> Iterable[tuple[TopicPartition, EpochEndOffset]]:
     for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.topic, each.partition)
@@ -236,7 +243,7 @@ async def delete_records(
         )
         patience = timedelta(seconds=cluster.settings.request_timeout_s / 2)
         connection = await cluster.broker(leader)
-        answer = await connection.request(
+        answer: DeleteRecordsResponse = await connection.request(
             ApiKey.DELETE_RECORDS, DeleteRecordsRequest(topics=topics, timeout=patience)
         )
         return dict(_low_watermarks(answer))
@@ -249,7 +256,7 @@ async def delete_records(
     return await cluster.retrying(attempt)
 
 
-def _low_watermarks(answer: Any) -> Iterable[tuple[TopicPartition, int]]:
+def _low_watermarks(answer: DeleteRecordsResponse) -> Iterable[tuple[TopicPartition, int]]:
     for topic in answer.topics:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)

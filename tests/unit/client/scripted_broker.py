@@ -8,14 +8,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.versions import SPOKEN, VersionRange
 from onceflow.client.net.connection import BrokerConnection
 from onceflow.runtime.net import Net
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.frame import FrameReader, Scratch
 from onceflow.wire.header import read_request_header, response_header
 from onceflow.wire.primitives import INT32
@@ -42,7 +41,7 @@ def new(key: ApiKey, kind: str, *path: str) -> Any:
 def api_versions(offer: Mapping[ApiKey, VersionRange]) -> Any:
     item = new(ApiKey.API_VERSIONS, "response", "ApiVersion")
     return new(ApiKey.API_VERSIONS, "response")(
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.NONE,
         api_keys=tuple(
             item(api_key=key, min_version=each.oldest, max_version=each.newest)
             for key, each in offer.items()
@@ -132,12 +131,12 @@ def metadata(
         controller_id=1,
         topics=tuple(
             topic(
-                error_code=ErrorCode.none if leaders else ErrorCode.unknown_topic_or_partition,
+                error_code=ErrorCode.NONE if leaders else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 name=name,
                 topic_id=None,
                 partitions=tuple(
                     partition(
-                        error_code=ErrorCode.none,
+                        error_code=ErrorCode.NONE,
                         partition_index=number,
                         leader_id=leader,
                         replica_nodes=(leader,),

@@ -12,9 +12,8 @@ to anyone else.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnRequest,
@@ -30,26 +29,23 @@ from kio.schema.add_partitions_to_txn.v5.response import (
 
 from onceflow.broker.requests import RequestContext
 from onceflow.types import TopicPartition
-from onceflow.wire import (
-    ApiKey,
-    ErrorCode,
-    ProducerIdAndEpoch,
-    message_class,
-    message_class_in,
-    recast,
-)
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch, recast
 
 if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v3.request import (
+        AddPartitionsToTxnRequest as RequestForOne,
+    )
+    from kio.schema.add_partitions_to_txn.v3.response import (
+        AddPartitionsToTxnResponse as ResponseForOne,
+    )
+
     from onceflow.broker.node import Node
 
-_MANY_FROM = 4
-_ONE = "results_by_topic_v3_and_below"
+OLD_SHAPE_UNTIL = 3
+"""Until then a request is about one transaction."""
 
 
-def upgrade(request: Any, version: int) -> AddPartitionsToTxnRequest:
-    """Older versions are about one transaction."""
-    if version >= _MANY_FROM:
-        return recast(request, AddPartitionsToTxnRequest)
+def upgrade(request: RequestForOne) -> AddPartitionsToTxnRequest:
     only = AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,
@@ -59,16 +55,16 @@ def upgrade(request: Any, version: int) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(transactions=(only,))
 
 
-def downgrade(response: AddPartitionsToTxnResponse, version: int) -> Any:
-    """Older versions answer for one transaction."""
-    wanted = message_class(ApiKey.ADD_PARTITIONS_TO_TXN, version, "response")
-    if version >= _MANY_FROM:
-        return recast(response, wanted)
+def downgrade(response: AddPartitionsToTxnResponse) -> ResponseForOne:
+    from kio.schema.add_partitions_to_txn.v3 import response as v3  # the router has loaded it
+
     (only,) = response.results_by_transaction
-    (by_topic,) = (each for each in fields(wanted) if each.name == _ONE)
-    topic_class: Any = message_class_in(by_topic.type)
-    topics = tuple(recast(each, topic_class) for each in only.topic_results)
-    return wanted(**{"throttle_time": timedelta(0), _ONE: topics})
+    return v3.AddPartitionsToTxnResponse(
+        throttle_time=timedelta(0),
+        results_by_topic_v3_and_below=tuple(
+            recast(each, v3.AddPartitionsToTxnTopicResult) for each in only.topic_results
+        ),
+    )
 
 
 def handle(

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kio.schema.api_versions.v4.response import (
     ApiVersion,
@@ -28,7 +27,7 @@ from kio.schema.api_versions.v4.response import (
 
 from onceflow.broker.requests import RequestContext
 from onceflow.broker.router import SERVED
-from onceflow.wire import ApiKey, ErrorCode, message_class, recast
+from onceflow.wire import ApiKey, ErrorCode
 from onceflow.wire.newer.api_versions_v5 import ApiVersionsRequest
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 _SOFTWARE_FROM = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_OPTIONAL_FEATURES_FROM = 4
+_FEATURES_FROM_ZERO = 4
 _ADVERTISED_FROM = {ApiKey.PRODUCE: 0}
 _INIT_WITHOUT_TWO_PHASE = 5
 FINALIZED: Final[Mapping[str, int]] = MappingProxyType({"transaction.version": 2})
@@ -47,12 +46,11 @@ def handle(node: Node, client: RequestContext, request: ApiVersionsRequest) -> A
     """Lists what is served."""
     names = (request.client_software_name, request.client_software_version)
     if client.version >= _SOFTWARE_FROM and not all(map(_SOFTWARE.fullmatch, names)):
-        return _response(ErrorCode.INVALID_REQUEST, ())
+        return _response(ErrorCode.INVALID_REQUEST, (), client.version)
     if _is_misrouted(node, request):
-        return _response(ErrorCode.REBOOTSTRAP_REQUIRED, ())
-    return _response(
-        ErrorCode.NONE, SERVED, two_phase=node.config.transaction_two_phase_commit_enable
-    )
+        return _response(ErrorCode.REBOOTSTRAP_REQUIRED, (), client.version)
+    two_phase = node.config.transaction_two_phase_commit_enable
+    return _response(ErrorCode.NONE, SERVED, client.version, two_phase=two_phase)
 
 
 def _is_misrouted(node: Node, request: ApiVersionsRequest) -> bool:
@@ -65,12 +63,14 @@ def _is_misrouted(node: Node, request: ApiVersionsRequest) -> bool:
 
 def unsupported() -> ApiVersionsResponse:
     """The answer to a version that is not served."""
-    return _response(ErrorCode.UNSUPPORTED_VERSION, (ApiKey.API_VERSIONS,))
+    return _response(ErrorCode.UNSUPPORTED_VERSION, (ApiKey.API_VERSIONS,), 0)
 
 
 def _response(
-    error: ErrorCode, keys: Container[ApiKey], *, two_phase: bool = False
+    error: ErrorCode, keys: Container[ApiKey], version: int, *, two_phase: bool = False
 ) -> ApiVersionsResponse:
+    # An older answer cannot contain a feature whose lowest level is 0.
+    supported = FINALIZED if version >= _FEATURES_FROM_ZERO else {}
     unadvertised = {} if two_phase else {ApiKey.INIT_PRODUCER_ID: _INIT_WITHOUT_TWO_PHASE}
     return ApiVersionsResponse(
         error_code=error,
@@ -86,7 +86,7 @@ def _response(
         throttle_time=timedelta(0),
         supported_features=tuple(
             SupportedFeatureKey(name=name, min_version=0, max_version=level)
-            for name, level in FINALIZED.items()
+            for name, level in supported.items()
         ),
         finalized_features_epoch=0,
         finalized_features=tuple(
@@ -94,11 +94,3 @@ def _response(
             for name, level in FINALIZED.items()
         ),
     )
-
-
-def downgrade(response: ApiVersionsResponse, version: int) -> Any:
-    """Before version 4 the response cannot contain a feature whose lowest version is 0."""
-    if version < _OPTIONAL_FEATURES_FROM:
-        told = tuple(each for each in response.supported_features if each.min_version > 0)
-        response = replace(response, supported_features=told)
-    return recast(response, message_class(ApiKey.API_VERSIONS, version, "response"))

@@ -75,7 +75,7 @@ def _create_all(
     for topic in request.topics:
         if times[topic.name] > 1:
             duplicate = RequestRefused(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-            results.append(_refused(topic, duplicate))
+            results.append(_refused(topic.name, duplicate))
             times[topic.name] = -1  # said once
         elif times[topic.name] == 1:
             create = _create(node, topic, too_many, request.validate_only, tickets)
@@ -108,7 +108,7 @@ def _create(
             tickets.append((yield from _make(node, topic.name, partitions, config)))
             topic_id = node.topics.by_name[topic.name].topic_id
     except OnceflowError as error:
-        return _refused(topic, refusal_of(error))
+        return _refused(topic.name, refusal_of(error))
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -172,9 +172,9 @@ def _config(config: TopicConfig) -> list[CreatableTopicConfigs]:
     ]
 
 
-def _refused(topic: CreatableTopic, refused: RequestRefused) -> CreatableTopicResult:
+def _refused(name: str, refused: RequestRefused) -> CreatableTopicResult:
     return CreatableTopicResult(
-        name=topic.name,
+        name=name,
         topic_id=None,
         error_code=refused.code,
         error_message=refused.message,
@@ -187,6 +187,7 @@ def _all_failed(response: CreateTopicsResponse, error: Exception) -> CreateTopic
     return CreateTopicsResponse(
         throttle_time=timedelta(0),
         topics=tuple(
-            topic if topic.error_code else _refused(topic, refused) for topic in response.topics
+            topic if topic.error_code else _refused(topic.name, refused)
+            for topic in response.topics
         ),
     )

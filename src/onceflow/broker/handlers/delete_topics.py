@@ -1,5 +1,6 @@
 """DeleteTopics, versions 1-6: by name, and from version 6 on by id. The records go for good. A
-topic named more than once is refused, also when it is so once by name and once by id.
+topic named more than once is refused, also when it is so once by name and once by id; so is an
+entry that has both or neither.
 
 Unlike in Apache Kafka, the topics in which the broker keeps groups and transactions cannot be
 deleted: everybody's progress would be forgotten, and what is open could never be ended.
@@ -8,28 +9,27 @@ deleted: everybody's progress would be forgotten, and what is open could never b
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kio.schema.delete_topics.v6.request import DeleteTopicsRequest, DeleteTopicState
 from kio.schema.delete_topics.v6.response import DeletableTopicResult, DeleteTopicsResponse
 
 from onceflow.broker.requests import Answer, RequestContext, or_hang_up, refusal_of
-from onceflow.broker.topics import Steps, internal_topic_refusal
+from onceflow.broker.topics import HostedTopic, Steps, internal_topic_refusal
 from onceflow.errors import OnceflowError
 from onceflow.log import Ticket
 from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.delete_topics.v5.request import DeleteTopicsRequest as RequestByName
+
     from onceflow.broker.node import Node
 
-_IDS_FROM = 6
+OLD_SHAPE_UNTIL = 5
+"""Until then a request lists names."""
 
 
-def upgrade(request: Any, version: int) -> DeleteTopicsRequest:
-    """Older versions list names."""
-    if version >= _IDS_FROM:
-        same: DeleteTopicsRequest = request
-        return same
+def upgrade(request: RequestByName) -> DeleteTopicsRequest:
     return DeleteTopicsRequest(
         topics=tuple(DeleteTopicState(name=name, topic_id=None) for name in request.topic_names),
         timeout=request.timeout,
@@ -44,7 +44,7 @@ def handle(
     results: list[DeletableTopicResult] = []
     mentions: dict[object, list[DeleteTopicState]] = {}
     for each in request.topics:
-        topic = node.topics.find(each.topic_id if each.name is None else each.name)
+        topic = _find(node, each)
         named = (each.name, each.topic_id) if topic is None else topic.topic_id
         mentions.setdefault(named, []).append(each)
 
@@ -66,9 +66,9 @@ def handle(
 def _delete(
     node: Node, wanted: DeleteTopicState, tickets: list[Ticket]
 ) -> Steps[DeletableTopicResult]:
-    if wanted.topic_id is not None and wanted.name is not None:
+    if (wanted.topic_id is None) == (wanted.name is None):
         return _result(wanted, ErrorCode.INVALID_REQUEST)
-    topic = node.topics.find(wanted.topic_id if wanted.name is None else wanted.name)
+    topic = _find(node, wanted)
     if topic is None:
         by_name = wanted.topic_id is None
         return _result(
@@ -84,6 +84,12 @@ def _delete(
     return DeletableTopicResult(
         name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE, error_message=None
     )
+
+
+def _find(node: Node, wanted: DeleteTopicState) -> HostedTopic | None:
+    if wanted.name is not None:
+        return node.topics.find(wanted.name)
+    return None if wanted.topic_id is None else node.topics.find(wanted.topic_id)
 
 
 def _refused_as_one(states: list[DeleteTopicState]) -> DeletableTopicResult:

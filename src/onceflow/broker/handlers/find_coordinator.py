@@ -7,7 +7,7 @@ Key type 0 is a group, 1 a transactional id; asking for one makes `__consumer_of
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kio.schema.find_coordinator.v6.request import FindCoordinatorRequest
 from kio.schema.find_coordinator.v6.response import Coordinator, FindCoordinatorResponse
@@ -16,42 +16,36 @@ from onceflow.broker.requests import Answer, RequestContext, or_hang_up
 from onceflow.errors import OnceflowError
 from onceflow.group import failure_code
 from onceflow.log import Ticket
-from onceflow.wire import ApiKey, ErrorCode, message_class, recast
+from onceflow.wire import ErrorCode
 
 if TYPE_CHECKING:
+    from kio.schema.find_coordinator.v3.request import FindCoordinatorRequest as RequestForOne
+    from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse as ResponseForOne
+
     from onceflow.broker.node import Node
 
-_MANY_KEYS_FROM = 4
+OLD_SHAPE_UNTIL = 3
+"""Until then a request asks for one key."""
 _GROUP, _TRANSACTION = 0, 1
 _NOBODY = (-1, "", -1)
 
 
-def upgrade(request: Any, version: int) -> FindCoordinatorRequest:
-    """Older versions ask for one key."""
-    if version >= _MANY_KEYS_FROM:
-        return FindCoordinatorRequest(
-            key_type=request.key_type, coordinator_keys=request.coordinator_keys
-        )
-    return FindCoordinatorRequest(
-        key_type=getattr(request, "key_type", _GROUP), coordinator_keys=(request.key,)
-    )
+def upgrade(request: RequestForOne) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key_type=request.key_type, coordinator_keys=(request.key,))
 
 
-def downgrade(response: FindCoordinatorResponse, version: int) -> Any:
-    """Older versions answer for one key."""
-    wanted = message_class(ApiKey.FIND_COORDINATOR, version, "response")
-    if version >= _MANY_KEYS_FROM:
-        return recast(response, wanted)
+def downgrade(response: FindCoordinatorResponse) -> ResponseForOne:
+    from kio.schema.find_coordinator.v3 import response as v3  # the router has loaded it
+
     (only,) = response.coordinators
-    fields = {
-        "error_code": only.error_code,
-        "node_id": only.node_id,
-        "host": only.host,
-        "port": only.port,
-    }
-    if version >= 1:
-        fields |= {"throttle_time": timedelta(0), "error_message": only.error_message}
-    return wanted(**fields)
+    return v3.FindCoordinatorResponse(
+        throttle_time=response.throttle_time,
+        error_code=only.error_code,
+        error_message=only.error_message,
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
 
 
 def handle(

@@ -8,7 +8,7 @@ member, whose error code is the answer's. Not kept: the reason (version 5).
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.leave_group.v5.request import LeaveGroupRequest, MemberIdentity as LeavingMember
 from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberResponse
@@ -16,29 +16,29 @@ from kio.schema.leave_group.v5.response import LeaveGroupResponse, MemberRespons
 from onceflow.broker.group import GroupHost, GroupOutcome
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.group import MemberIdentity
-from onceflow.wire import ApiKey, ErrorCode, message_class, recast
+from onceflow.wire import ErrorCode
 
-_MANY_MEMBERS_FROM = 3
+if TYPE_CHECKING:
+    from kio.schema.leave_group.v2.request import LeaveGroupRequest as RequestOfOne
+    from kio.schema.leave_group.v2.response import LeaveGroupResponse as ResponseToOne
+
+OLD_SHAPE_UNTIL = 2
+"""Until then a request names one member."""
 
 
-def upgrade(request: Any, version: int) -> LeaveGroupRequest:
-    """Older versions name one member."""
-    if version >= _MANY_MEMBERS_FROM:
-        return recast(request, LeaveGroupRequest)
+def upgrade(request: RequestOfOne) -> LeaveGroupRequest:
     member = LeavingMember(member_id=request.member_id, group_instance_id=None, reason=None)
     return LeaveGroupRequest(group_id=request.group_id, members=(member,))
 
 
-def downgrade(response: LeaveGroupResponse, version: int) -> Any:
-    """Older versions answer for one member."""
-    wanted = message_class(ApiKey.LEAVE_GROUP, version, "response")
-    if version >= _MANY_MEMBERS_FROM:
-        return recast(response, wanted)
-    codes = [each.error_code for each in response.members]
-    fields = {"error_code": next(filter(None, [response.error_code, *codes]), ErrorCode.NONE)}
-    if version >= 1:
-        fields["throttle_time"] = response.throttle_time
-    return wanted(**fields)
+def downgrade(response: LeaveGroupResponse) -> ResponseToOne:
+    from kio.schema.leave_group.v2 import response as v2  # the router has loaded it
+
+    codes = [response.error_code, *(each.error_code for each in response.members)]
+    return v2.LeaveGroupResponse(
+        throttle_time=response.throttle_time,
+        error_code=next(filter(None, codes), ErrorCode.NONE),
+    )
 
 
 def handle(

@@ -40,23 +40,25 @@ _END = object()
 _requests = count(1)
 
 Steps = Generator[None, None, None]
+Promise = AnswerPromise[ListOffsetsResponse | Hangup]
 
 
-def handle(node: Node, client: RequestContext, request: ListOffsetsRequest) -> Answer[object]:
+def handle(
+    node: Node, client: RequestContext, request: ListOffsetsRequest
+) -> Answer[ListOffsetsResponse | Hangup]:
     """Looks each partition up."""
     found: list[ListOffsetsTopicResponse] = []
     steps = _steps(node, client, request, found)
     if next(steps, _END) is _END:
-        response: object = _response(found)
-        return response
-    promise: AnswerPromise[object] = AnswerPromise()
+        return _response(found)
+    promise: Promise = AnswerPromise()
     promise.on_abandoned = steps.close
     node.slices.run(f"ListOffsets {next(_requests)}", _then_resolve(steps, promise, found))
     return promise
 
 
 def _then_resolve(
-    steps: Steps, promise: AnswerPromise[object], found: list[ListOffsetsTopicResponse]
+    steps: Steps, promise: Promise, found: list[ListOffsetsTopicResponse]
 ) -> Iterator[None]:
     try:
         yield from steps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from kio.schema.list_transactions.v2.request import ListTransactionsRequest
 from kio.schema.list_transactions.v2.response import (
@@ -25,6 +25,7 @@ from onceflow.wire import ErrorCode
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
+Matches: TypeAlias = Callable[[str], object | None]
 _BY_LABEL = {state.title: state for state in TransactionState}
 
 
@@ -32,14 +33,14 @@ def handle(
     node: Node, client: RequestContext, request: ListTransactionsRequest
 ) -> Answer[ListTransactionsResponse]:
     """Filters all that there are; answers when what it has seen is durable."""
-    pattern = _compiled(request.transactional_id_pattern)
-    if pattern is None:
+    matches = _compiled(request.transactional_id_pattern)
+    if matches is None:
         return _response(ErrorCode.INVALID_REGULAR_EXPRESSION, (), ())
     named = once_each(request.state_filters)
     unknown = tuple(each for each in named if each not in _BY_LABEL)
     if named and len(unknown) == len(named):
         return _response(ErrorCode.NONE, unknown, ())
-    is_wanted = _filter(request, pattern, node.clock.wall_ms())
+    is_wanted = _filter(request, matches, node.clock.wall_ms())
     response = _response(
         ErrorCode.NONE,
         unknown,
@@ -56,7 +57,7 @@ def handle(
     return node.transactions.once_durable(node.transactions.all(), response)
 
 
-def _compiled(pattern: str | None) -> Any:
+def _compiled(pattern: str | None) -> Matches | None:
     """None for a text that is no pattern."""
     with loading:
         import re2  # which few ask for
@@ -64,13 +65,14 @@ def _compiled(pattern: str | None) -> Any:
     options = re2.Options()
     options.log_errors = False  # the client gets them
     try:
-        return re2.compile(pattern or "(?s).*", options)
+        matches: Matches = re2.compile(pattern or "(?s).*", options).fullmatch
     except re2.error:
         return None
+    return matches
 
 
 def _filter(
-    request: ListTransactionsRequest, pattern: Any, now_ms: int
+    request: ListTransactionsRequest, matches: Matches, now_ms: int
 ) -> Callable[[TransactionMetadata], bool]:
     states = {_BY_LABEL[each] for each in request.state_filters if each in _BY_LABEL}
     producers = set(request.producer_id_filters)
@@ -83,7 +85,7 @@ def _filter(
                 request.duration_filter < 0
                 or transaction.started_ms < now_ms - request.duration_filter
             )
-            and pattern.fullmatch(transaction.transactional_id) is not None
+            and matches(transaction.transactional_id) is not None
         )
 
     return is_wanted

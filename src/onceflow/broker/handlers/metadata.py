@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from kio.schema.metadata.v10.request import MetadataRequest as RequestAboutCluster
@@ -34,21 +34,15 @@ from onceflow.wire import ErrorCode, recast
 if TYPE_CHECKING:
     from onceflow.broker.node import Node
 
-_CLUSTER_OPERATIONS = "include_cluster_authorized_operations"
+OLD_SHAPE_UNTIL = 10
+"""Until then a request may ask about the cluster."""
+Request: TypeAlias = MetadataRequest | RequestAboutCluster
+Response: TypeAlias = MetadataResponse | ResponseAboutCluster
 TOPIC_OPERATIONS = 0x0DF8
 """READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE and the two for configs: all are allowed here."""
 
 
-def upgrade(request: Any, version: int) -> MetadataRequest:
-    """One that asks about the cluster stays of a version that can."""
-    if getattr(request, _CLUSTER_OPERATIONS, False):
-        return cast(MetadataRequest, recast(request, RequestAboutCluster))
-    return recast(request, MetadataRequest)
-
-
-def handle(
-    node: Node, client: RequestContext, request: MetadataRequest
-) -> Answer[MetadataResponse]:
+def handle(node: Node, client: RequestContext, request: Request) -> Answer[Response]:
     """Describes topics; makes missing ones where that is allowed."""
     created: dict[str, ErrorCode] = {}
     if request.allow_auto_topic_creation and node.config.auto_create_topics_enable:
@@ -82,8 +76,8 @@ def _auto_create(node: Node, created: dict[str, ErrorCode], tickets: list[Ticket
 
 
 def _response(
-    node: Node, client: RequestContext, request: MetadataRequest, created: Mapping[str, ErrorCode]
-) -> MetadataResponse:
+    node: Node, client: RequestContext, request: Request, created: Mapping[str, ErrorCode]
+) -> Response:
     """`created` are topics that were not there when they were asked for."""
     wanted = request.topics
     if wanted is None or (client.version == 0 and not wanted):
@@ -108,14 +102,10 @@ def _response(
         topics=tuple(topics),
         error_code=ErrorCode.NONE,
     )
-    return _about_cluster(response) if hasattr(request, _CLUSTER_OPERATIONS) else response
-
-
-def _about_cluster(response: MetadataResponse) -> MetadataResponse:
-    """The same in a version that tells what the client may do with the cluster."""
+    if isinstance(request, MetadataRequest) or not request.include_cluster_authorized_operations:
+        return response
     older = recast(response, ResponseAboutCluster)
-    told = replace(older, cluster_authorized_operations=CLUSTER_OPERATIONS)
-    return cast(MetadataResponse, told)
+    return replace(older, cluster_authorized_operations=CLUSTER_OPERATIONS)
 
 
 def _one(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from kio.schema.offset_commit.v9.request import OffsetCommitRequest
 from kio.schema.offset_commit.v9.response import (
@@ -22,6 +22,12 @@ from onceflow.broker.group import GroupHost
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.group import CommitRequest, MemberIdentity, OffsetEntry
 from onceflow.wire import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v9.request import OffsetCommitRequestPartition
+    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestPartition
+
+    CommittedPartition: TypeAlias = OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition
 
 
 def handle(
@@ -57,7 +63,9 @@ def handle(
     return then(node.groups.commit(commit), response)
 
 
-def entries_of(topics: Iterable[tuple[str, Iterable[Any]]]) -> tuple[OffsetEntry, ...]:
+def entries_of(
+    topics: Iterable[tuple[str, Iterable[CommittedPartition]]],
+) -> tuple[OffsetEntry, ...]:
     """What a request wants to be committed, with or without a transaction, by topic."""
     return tuple(
         OffsetEntry(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kio.schema.offset_fetch.v9.request import (
     OffsetFetchRequest,
@@ -29,33 +29,33 @@ from kio.schema.offset_fetch.v9.response import (
 from onceflow.broker.group import GroupHost
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.group import FoundOffset, FoundOffsets, OffsetQuery, OffsetValue
-from onceflow.wire import ApiKey, ErrorCode, message_class, recast
+from onceflow.wire import ErrorCode, recast
 
-_MANY_GROUPS_FROM = 8
+if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v7.request import OffsetFetchRequest as RequestForOne
+    from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as ResponseForOne
+
+OLD_SHAPE_UNTIL = 7
+"""Until then a request asks for one group."""
 _NOTHING = OffsetValue(offset=-1, leader_epoch=-1, metadata="", commit_timestamp_ms=-1)
 
 
-def upgrade(request: Any, version: int) -> OffsetFetchRequest:
-    """Older versions ask for one group."""
-    if version >= _MANY_GROUPS_FROM:
-        return recast(request, OffsetFetchRequest)
+def upgrade(request: RequestForOne) -> OffsetFetchRequest:
     topics = None
     if request.topics is not None:
         topics = tuple(recast(topic, OffsetFetchRequestTopics) for topic in request.topics)
     return OffsetFetchRequest(
         groups=(OffsetFetchRequestGroup(group_id=request.group_id, topics=topics),),
-        require_stable=getattr(request, "require_stable", False),
+        require_stable=request.require_stable,
     )
 
 
-def downgrade(response: OffsetFetchResponse, version: int) -> Any:
-    """Older versions answer for one group."""
-    wanted = message_class(ApiKey.OFFSET_FETCH, version, "response")
-    if version >= _MANY_GROUPS_FROM:
-        return recast(response, wanted)
+def downgrade(response: OffsetFetchResponse) -> ResponseForOne:
+    from kio.schema.offset_fetch.v7 import response as v7  # the router has loaded it
+
     # The fields of the one group and those of the old answer have the same names.
     (only,) = response.groups
-    return recast(only, wanted)
+    return recast(only, v7.OffsetFetchResponse)
 
 
 def handle(

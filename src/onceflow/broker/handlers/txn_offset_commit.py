@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
-from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequest
+from kio.schema.txn_offset_commit.v5.request import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+)
 from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
@@ -25,11 +28,14 @@ from onceflow.broker.handlers.offset_commit import entries_of
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.broker.topics import TopicNames
 from onceflow.group import MemberIdentity, TxnCommitRequest
-from onceflow.wire import ErrorCode, ProducerIdAndEpoch, recast
+from onceflow.wire import ErrorCode, ProducerIdAndEpoch
 from onceflow.wire.newer import txn_offset_commit_v6 as by_id
 
-_BY_ID_FROM = 6
+OLD_SHAPE_UNTIL = 5
+"""Until then topics go by their names."""
 Request: TypeAlias = TxnOffsetCommitRequest | by_id.TxnOffsetCommitRequest
+Topic: TypeAlias = tuple[str | None, tuple[TxnOffsetCommitRequestPartition, ...]]
+"""Its name, None for an unknown id, and what is to be committed of it."""
 Response: TypeAlias = TxnOffsetCommitResponse | by_id.TxnOffsetCommitResponse
 
 
@@ -53,22 +59,15 @@ class TransactionHost(GroupHost, Protocol):
     def topics(self) -> TopicNames: ...
 
 
-def upgrade(request: Any, version: int) -> Request:
-    """By name or by id, as the client speaks of topics."""
-    newest = TxnOffsetCommitRequest if version < _BY_ID_FROM else by_id.TxnOffsetCommitRequest
-    return recast(request, newest)
-
-
 def handle(node: TransactionHost, client: RequestContext, request: Request) -> Answer[Response]:
     """Writes what can be committed."""
-    names = _names(node.topics, request)
-    known = [(name, topic.partitions) for name, topic in zip(names, request.topics, strict=True)]
+    topics = _topics(node.topics, request)
     commit = TxnCommitRequest(
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,
         ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-        entries_of((name, partitions) for name, partitions in known if name is not None),
+        entries_of((name, partitions) for name, partitions in topics if name is not None),
         client.version,
     )
 
@@ -81,19 +80,16 @@ def handle(node: TransactionHost, client: RequestContext, request: Request) -> A
         )
 
     codes = node.groups.txn_commit(commit, verify)
-    return then(codes, lambda codes: _response(request, names, codes))
+    return then(codes, lambda codes: _response(request, topics, codes))
 
 
-def _names(topics: TopicNames, request: Request) -> list[str | None]:
-    """The name of each topic; None for an unknown id."""
+def _topics(topics: TopicNames, request: Request) -> list[Topic]:
     if isinstance(request, TxnOffsetCommitRequest):
-        return [topic.name for topic in request.topics]
-    return [topics.name_of(topic.topic_id) for topic in request.topics]
+        return [(topic.name, topic.partitions) for topic in request.topics]
+    return [(topics.name_of(topic.topic_id), topic.partitions) for topic in request.topics]
 
 
-def _response(
-    request: Request, names: Sequence[str | None], codes: tuple[ErrorCode, ...]
-) -> Response:
+def _response(request: Request, topics: Sequence[Topic], codes: tuple[ErrorCode, ...]) -> Response:
     remaining = iter(codes)
     partitions = [
         tuple(
@@ -101,9 +97,9 @@ def _response(
                 partition_index=each.partition_index,
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID if name is None else next(remaining),
             )
-            for each in topic.partitions
+            for each in wanted
         )
-        for name, topic in zip(names, request.topics, strict=True)
+        for name, wanted in topics
     ]
     if isinstance(request, TxnOffsetCommitRequest):
         return TxnOffsetCommitResponse(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from onceflow.client.consumer import PartitionLag, count_records
 from onceflow.client.errors import (
@@ -32,6 +32,17 @@ from onceflow.runtime import message_library
 from onceflow.types import TopicPartition
 from onceflow.wire import INT16, INT32, ApiKey, read_count, read_int, read_text
 
+if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
+    from kio.schema.describe_groups.v5.response import (
+        DescribedGroup,
+        DescribedGroupMember,
+        DescribeGroupsResponse,
+    )
+    from kio.schema.list_groups.v4.response import ListGroupsResponse
+    from kio.schema.offset_commit.v8.response import OffsetCommitResponse
+    from kio.schema.offset_fetch.v8.response import OffsetFetchResponse
+
 DEAD: Final = "Dead"
 _NOTHING_COMMITTED: Final = -1
 _CONSUMER: Final = "consumer"
@@ -44,7 +55,9 @@ async def list_groups(cluster: Cluster) -> list[ListedGroup]:
 
     async def ask(node_id: int) -> list[ListedGroup]:
         connection = await cluster.broker(node_id)
-        answer = await connection.request(ApiKey.LIST_GROUPS, ListGroupsRequest())
+        answer: ListGroupsResponse = await connection.request(
+            ApiKey.LIST_GROUPS, ListGroupsRequest()
+        )
         check(ApiKey.LIST_GROUPS, answer, f"broker {node_id}")
         return [
             ListedGroup(each.group_id, each.group_state, each.protocol_type)
@@ -82,15 +95,15 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
     )
 
 
-async def _describe(cluster: Cluster, group_id: str) -> tuple[Any, str]:
+async def _describe(cluster: Cluster, group_id: str) -> tuple[DescribedGroup, str]:
     with message_library:
         from kio.schema.describe_groups.v5.request import DescribeGroupsRequest
 
     request = DescribeGroupsRequest(groups=(group_id,), include_authorized_operations=False)
 
-    async def attempt() -> tuple[Any, str]:
+    async def attempt() -> tuple[DescribedGroup, str]:
         connection = await cluster.coordinator(group_id)
-        answer = await connection.request(ApiKey.DESCRIBE_GROUPS, request)
+        answer: DescribeGroupsResponse = await connection.request(ApiKey.DESCRIBE_GROUPS, request)
         for found in answer.groups:
             check(ApiKey.DESCRIBE_GROUPS, found, f"group {group_id!r}")
             return found, str(connection.address)
@@ -99,7 +112,7 @@ async def _describe(cluster: Cluster, group_id: str) -> tuple[Any, str]:
     return await cluster.retrying(attempt)
 
 
-def _member(found: Any, protocol_type: str) -> MemberDescription:
+def _member(found: DescribedGroupMember, protocol_type: str) -> MemberDescription:
     assignment: tuple[TopicPartition, ...] = ()
     if protocol_type == _CONSUMER and found.member_assignment:
         assignment = read_assignment(found.member_assignment)
@@ -156,13 +169,13 @@ async def committed_offsets(cluster: Cluster, group_id: str) -> dict[TopicPartit
 
     async def attempt() -> dict[TopicPartition, int]:
         connection = await cluster.coordinator(group_id)
-        answer = await connection.request(ApiKey.OFFSET_FETCH, request)
+        answer: OffsetFetchResponse = await connection.request(ApiKey.OFFSET_FETCH, request)
         return dict(_committed(answer, group_id))
 
     return await cluster.retrying(attempt)
 
 
-def _committed(answer: Any, group_id: str) -> Iterable[tuple[TopicPartition, int]]:
+def _committed(answer: OffsetFetchResponse, group_id: str) -> Iterable[tuple[TopicPartition, int]]:
     for group in answer.groups:
         check(ApiKey.OFFSET_FETCH, group, f"group {group_id!r}")
         for topic in group.topics:
@@ -202,7 +215,7 @@ async def commit_offsets(
 
     async def attempt() -> None:
         connection = await cluster.coordinator(group_id)
-        answer = await connection.request(ApiKey.OFFSET_COMMIT, request)
+        answer: OffsetCommitResponse = await connection.request(ApiKey.OFFSET_COMMIT, request)
         for topic in answer.topics:
             for each in topic.partitions:
                 subject = f"group {group_id!r}, partition {topic.name}-{each.partition_index}"
@@ -234,7 +247,7 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
     async def attempt() -> None:
         connection = await cluster.coordinator(group_id)
         request = DeleteGroupsRequest(groups_names=(group_id,))
-        answer = await connection.request(ApiKey.DELETE_GROUPS, request)
+        answer: DeleteGroupsResponse = await connection.request(ApiKey.DELETE_GROUPS, request)
         for each in answer.results:
             check(ApiKey.DELETE_GROUPS, each, f"group {group_id!r}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from onceflow.client.errors import LOST, BrokerError, TopicNotFound
 from onceflow.client.net import BrokerConnection, Cluster, check
@@ -13,7 +13,18 @@ from onceflow.client.offsets import offset_ranges
 from onceflow.client.types import Config, TopicDescription, TopicMetadata
 from onceflow.runtime import message_library
 from onceflow.types import TopicPartition
-from onceflow.wire import ApiKey
+from onceflow.wire import ApiKey, ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
+    from kio.schema.create_topics.v7.response import CreateTopicsResponse
+    from kio.schema.delete_topics.v5.response import DeleteTopicsResponse
+    from kio.schema.describe_configs.v4.response import (
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+    )
+    from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+    from kio.schema.metadata.v12.response import MetadataResponse
 
 BROKER_DEFAULT: Final = -1
 """As a number of partitions or replicas: the broker's default."""
@@ -79,7 +90,7 @@ async def _configs(
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=None
     )
-    answer = await connection.request(
+    answer: DescribeConfigsResponse = await connection.request(
         ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=(resource,))
     )
     found = []
@@ -89,7 +100,7 @@ async def _configs(
     return tuple(sorted(found, key=lambda config: config.name))
 
 
-def _config(found: Any, kind: int) -> Config:
+def _config(found: DescribeConfigsResourceResult, kind: int) -> Config:
     return Config(
         name=found.name,
         value=found.value,
@@ -127,7 +138,7 @@ async def create_topic(
 
     async def attempt() -> None:
         connection = await cluster.controller()
-        answer = await connection.request(ApiKey.CREATE_TOPICS, request)
+        answer: CreateTopicsResponse = await connection.request(ApiKey.CREATE_TOPICS, request)
         for result in answer.topics:
             check(ApiKey.CREATE_TOPICS, result, f"topic {name!r}")
 
@@ -173,18 +184,16 @@ async def _leaders_known_to(cluster: Cluster, node: int, name: str) -> float:
         include_topic_authorized_operations=False,
     )
     try:
-        answer = await (await cluster.broker(node)).request(ApiKey.METADATA, request)
+        answer: MetadataResponse = await (await cluster.broker(node)).request(
+            ApiKey.METADATA, request
+        )
     except LOST:
         return inf
-    found: list[int] = [each.leader_id for topic in answer.topics for each in topic.partitions]
-    return sum(leader >= 0 for leader in found)
+    return sum(each.leader_id >= 0 for topic in answer.topics for each in topic.partitions)
 
 
 def _not_there_yet(name: str) -> BrokerError:
-    with message_library:
-        from kio.schema.errors import ErrorCode
-
-    code = ErrorCode.leader_not_available
+    code = ErrorCode.LEADER_NOT_AVAILABLE
     return BrokerError(code, ApiKey.METADATA.name, f"topic {name!r}", "it does not show up")
 
 
@@ -198,7 +207,7 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
 
     async def attempt() -> None:
         connection = await cluster.controller()
-        answer = await connection.request(ApiKey.DELETE_TOPICS, request)
+        answer: DeleteTopicsResponse = await connection.request(ApiKey.DELETE_TOPICS, request)
         for result in answer.responses:
             check(ApiKey.DELETE_TOPICS, result, f"topic {name!r}")
 
@@ -222,7 +231,9 @@ async def add_partitions(cluster: Cluster, name: str, partitions: int) -> TopicM
 
     async def attempt() -> None:
         connection = await cluster.controller()
-        answer = await connection.request(ApiKey.CREATE_PARTITIONS, request)
+        answer: CreatePartitionsResponse = await connection.request(
+            ApiKey.CREATE_PARTITIONS, request
+        )
         for result in answer.results:
             check(ApiKey.CREATE_PARTITIONS, result, f"topic {name!r}")
 
@@ -254,7 +265,9 @@ async def alter_configs(
 
     async def attempt() -> None:
         connection = await cluster.controller()
-        answer = await connection.request(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        answer: IncrementalAlterConfigsResponse = await connection.request(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, request
+        )
         for result in answer.responses:
             check(ApiKey.INCREMENTAL_ALTER_CONFIGS, result, f"topic {name!r}")
 

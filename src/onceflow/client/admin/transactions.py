@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from onceflow.client.errors import ApiNotServed, BrokerError, ClientError
 from onceflow.client.net import Cluster, CoordinatorOf, check
@@ -26,6 +26,15 @@ from onceflow.runtime import message_library
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
 
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.response import DescribeProducersResponse, ProducerState
+    from kio.schema.describe_transactions.v0.response import (
+        DescribeTransactionsResponse,
+        TransactionState,
+    )
+    from kio.schema.list_transactions.v1.response import ListTransactionsResponse
+    from kio.schema.write_txn_markers.v1.response import WriteTxnMarkersResponse
+
 LONGEST_TIMEOUT_MS: Final = 15 * 60 * 1000
 """The brokers' default limit (transaction.max.timeout.ms)."""
 _ANY_DURATION: Final = -1
@@ -36,6 +45,9 @@ _MOST_PARTITIONS: Final = 500
 """In one request."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+Producers: TypeAlias = dict[TopicPartition, tuple[ActiveProducer, ...]]
 
 
 class TransactionNotFound(ClientError):
@@ -71,7 +83,9 @@ async def list_transactions(
         # An older version has no such field: the broker would list all, as if all were that old.
         if duration != _ANY_DURATION and version < _DURATION_FROM:
             raise ApiNotServed(f"the broker at {connection.address} cannot list by duration")
-        answer = await connection.request(ApiKey.LIST_TRANSACTIONS, request)
+        answer: ListTransactionsResponse = await connection.request(
+            ApiKey.LIST_TRANSACTIONS, request
+        )
         check(ApiKey.LIST_TRANSACTIONS, answer, f"broker {node_id}")
         if answer.unknown_state_filters:
             unknown = ", ".join(map(repr, answer.unknown_state_filters))
@@ -100,7 +114,9 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Trans
 
     async def attempt() -> TransactionDescription:
         connection = await cluster.coordinator(transactional_id, CoordinatorOf.TRANSACTION)
-        answer = await connection.request(ApiKey.DESCRIBE_TRANSACTIONS, request)
+        answer: DescribeTransactionsResponse = await connection.request(
+            ApiKey.DESCRIBE_TRANSACTIONS, request
+        )
         for found in answer.transaction_states:
             check(ApiKey.DESCRIBE_TRANSACTIONS, found, subject)
             return _description(found, str(connection.address))
@@ -114,7 +130,7 @@ async def describe_transaction(cluster: Cluster, transactional_id: str) -> Trans
         raise
 
 
-def _description(found: Any, coordinator: str) -> TransactionDescription:
+def _description(found: TransactionState, coordinator: str) -> TransactionDescription:
     start_ms = (found.transaction_start_time - _EPOCH) // _MILLISECOND
     return TransactionDescription(
         transactional_id=found.transactional_id,
@@ -151,16 +167,14 @@ async def describe_transactions(
 # --- leaders ------------------------------------------------------------------------------------
 
 
-async def describe_producers(
-    cluster: Cluster, partitions: Iterable[TopicPartition]
-) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+async def describe_producers(cluster: Cluster, partitions: Iterable[TopicPartition]) -> Producers:
     """The producers that the leaders of partitions remember."""
     asked = list(partitions)
-    found: dict[TopicPartition, tuple[ActiveProducer, ...]] = {}
+    found: Producers = {}
     for start in range(0, len(asked), _MOST_PARTITIONS):
         portion = asked[start : start + _MOST_PARTITIONS]
 
-        async def attempt(portion: list[TopicPartition] = portion) -> list[Any]:
+        async def attempt(portion: list[TopicPartition] = portion) -> list[Producers]:
             leaders = await cluster.by_leader(portion)
             return await asyncio.gather(
                 *(_producers_of(cluster, leader, led) for leader, led in leaders.items())
@@ -173,7 +187,7 @@ async def describe_producers(
 
 async def _producers_of(
     cluster: Cluster, leader: int, partitions: list[TopicPartition]
-) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
+) -> Producers:
     with message_library:
         from kio.schema.describe_producers.v0.request import DescribeProducersRequest, TopicRequest
 
@@ -183,7 +197,7 @@ async def _producers_of(
     )
     connection = await cluster.broker(leader)
     request = DescribeProducersRequest(topics=topics)
-    answer = await connection.request(ApiKey.DESCRIBE_PRODUCERS, request)
+    answer: DescribeProducersResponse = await connection.request(ApiKey.DESCRIBE_PRODUCERS, request)
     found = {}
     for topic in answer.topics:
         for each in topic.partitions:
@@ -193,7 +207,7 @@ async def _producers_of(
     return found
 
 
-def _producer(found: Any) -> ActiveProducer:
+def _producer(found: ProducerState) -> ActiveProducer:
     start = found.current_txn_start_offset
     return ActiveProducer(
         producer_id=found.producer_id,
@@ -319,7 +333,7 @@ async def _write_marker(cluster: Cluster, found: PartitionTransaction, commit: b
     )
     connection = await cluster.broker(await cluster.leader(found.partition))
     request = WriteTxnMarkersRequest(markers=(marker,))
-    answer = await connection.request(ApiKey.WRITE_TXN_MARKERS, request)
+    answer: WriteTxnMarkersResponse = await connection.request(ApiKey.WRITE_TXN_MARKERS, request)
     for each in answer.markers:
         for written in each.topics:
             for result in written.partitions:

@@ -158,8 +158,8 @@ class TopicNameInvalid(TopicNotFound):
 class BrokerError(ClientError):
     """A broker refused, with an error code of the protocol."""
 
-    def __init__(self, code: Any, api: str, subject: str, message: str | None = None) -> None:
-        self.code = int(getattr(code, "value", code))
+    def __init__(self, code: int, api: str, subject: str, message: str | None = None) -> None:
+        self.code = int(code)
         found = error_code(self.code)
         self.name = found.name if found == self.code else f"ERROR_{self.code}"
         self.api = api

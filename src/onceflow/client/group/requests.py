@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from onceflow.client.assignors import MemberSubscription, log_unreadable_subscription, user_data
 from onceflow.client.codec import (
@@ -25,6 +25,14 @@ from onceflow.errors import MessageMalformed
 from onceflow.runtime import message_library
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.response import HeartbeatResponse
+    from kio.schema.join_group.v9.response import JoinGroupResponse, JoinGroupResponseMember
+    from kio.schema.leave_group.v5.response import LeaveGroupResponse
+    from kio.schema.offset_commit.v8.response import OffsetCommitResponse
+    from kio.schema.offset_fetch.v8.response import OffsetFetchResponse
+    from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 _CONSUMER: Final = "consumer"
 _JOIN_MARGIN_S: Final = 5.0
@@ -85,7 +93,9 @@ async def join(
     )
     connection = await cluster.coordinator(member.group_id, lane=ConnectionLane.GROUP)
     limit_s = max(cluster.settings.request_timeout_s, rebalance_s + _JOIN_MARGIN_S)
-    answer = await connection.request(ApiKey.JOIN_GROUP, request, timeout_s=limit_s)
+    answer: JoinGroupResponse = await connection.request(
+        ApiKey.JOIN_GROUP, request, timeout_s=limit_s
+    )
     if answer.error_code.value == ErrorCode.MEMBER_ID_REQUIRED:
         return MemberIdGiven(answer.member_id)
     check(ApiKey.JOIN_GROUP, answer, _subject(member))
@@ -98,7 +108,7 @@ async def join(
     )
 
 
-def _want(member: Any) -> MemberSubscription:
+def _want(member: JoinGroupResponseMember) -> MemberSubscription:
     try:
         subscription = read_subscription(member.metadata)
     except MessageMalformed as error:  # the others are not to go without anything for it
@@ -133,10 +143,9 @@ async def sync(
         ),
     )
     connection = await cluster.coordinator(member.group_id, lane=ConnectionLane.GROUP)
-    answer = await connection.request(ApiKey.SYNC_GROUP, request)
+    answer: SyncGroupResponse = await connection.request(ApiKey.SYNC_GROUP, request)
     check(ApiKey.SYNC_GROUP, answer, _subject(member))
-    assignment: bytes = answer.assignment
-    return assignment
+    return answer.assignment
 
 
 async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
@@ -151,7 +160,9 @@ async def beat(cluster: Cluster, member: GroupMember, timeout_s: float) -> None:
         group_instance_id=member.instance_id,
     )
     connection = await cluster.coordinator(member.group_id)
-    answer = await connection.request(ApiKey.HEARTBEAT, request, timeout_s=timeout_s)
+    answer: HeartbeatResponse = await connection.request(
+        ApiKey.HEARTBEAT, request, timeout_s=timeout_s
+    )
     check(ApiKey.HEARTBEAT, answer, _subject(member))
 
 
@@ -165,7 +176,7 @@ async def leave(cluster: Cluster, member: GroupMember, why: str) -> None:
     )
     request = LeaveGroupRequest(group_id=member.group_id, members=(leaving,))
     connection = await cluster.coordinator(member.group_id)
-    answer = await connection.request(ApiKey.LEAVE_GROUP, request)
+    answer: LeaveGroupResponse = await connection.request(ApiKey.LEAVE_GROUP, request)
     check(ApiKey.LEAVE_GROUP, answer, _subject(member))
 
 
@@ -181,7 +192,7 @@ async def commit(
             OffsetCommitRequestTopic,
         )
 
-    def row(topic: str, number: int) -> Any:
+    def row(topic: str, number: int) -> OffsetCommitRequestPartition:
         offset = offsets[TopicPartition(topic, number)]
         return OffsetCommitRequestPartition(
             partition_index=number,
@@ -203,7 +214,7 @@ async def commit(
         ),
     )
     connection = await cluster.coordinator(member.group_id)
-    answer = await connection.request(ApiKey.OFFSET_COMMIT, request)
+    answer: OffsetCommitResponse = await connection.request(ApiKey.OFFSET_COMMIT, request)
     errors: dict[TopicPartition, BrokerError | None] = {}
     for topic in answer.topics:
         for each in topic.partitions:
@@ -233,7 +244,7 @@ async def committed(
     group = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
     connection = await cluster.coordinator(group_id)
     request = OffsetFetchRequest(groups=(group,), require_stable=True)
-    answer = await connection.request(ApiKey.OFFSET_FETCH, request)
+    answer: OffsetFetchResponse = await connection.request(ApiKey.OFFSET_FETCH, request)
     unsaid = f"group {group_id!r}: the coordinator did not say what is committed of "
     offsets: dict[TopicPartition, Committed] = {
         each: AnswerMalformed(f"{unsaid}{each}") for each in partitions
@@ -242,7 +253,9 @@ async def committed(
     return offsets
 
 
-def _committed(answer: Any, group_id: str) -> Iterable[tuple[TopicPartition, Committed]]:
+def _committed(
+    answer: OffsetFetchResponse, group_id: str
+) -> Iterable[tuple[TopicPartition, Committed]]:
     for group in answer.groups:
         if group.group_id != group_id:
             continue

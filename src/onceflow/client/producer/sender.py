@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onceflow.client.codec import (
     NEWEST_WITHOUT_TRANSACTION_V2,
@@ -55,6 +55,9 @@ from onceflow.errors import MessageMalformed
 from onceflow.runtime import Clock, Rand
 from onceflow.types import TopicPartition
 from onceflow.wire import ApiKey, ErrorCode, ProducerIdAndEpoch
+
+if TYPE_CHECKING:
+    pass
 
 _FAILED: Final = (ProduceVerdict.REFUSED, ProduceVerdict.ABORTABLE, ProduceVerdict.FATAL)
 _DONE: Final = BatchResponse(0)

@@ -91,6 +91,12 @@ def deletion(bootstrap: str, names: Names, transcript: Transcript) -> None:
         rows = [{"name": topic, "topic_id": None}, {"name": names("absent"), "topic_id": None}]
         answer = connection.ask(ApiKey.DELETE_TOPICS, 6, {"topics": rows, "timeout": 10_000})
         transcript.note("by name", stable(answer, bootstrap))
+        for label, row in (
+            ("neither", {"name": None, "topic_id": None}),
+            ("both", {"name": names("absent"), "topic_id": old_id}),
+        ):
+            answer = connection.ask(ApiKey.DELETE_TOPICS, 6, {"topics": [row], "timeout": 10_000})
+            transcript.note(f"by {label}", stable(answer, bootstrap))
         asked: dict[str, Any] = {"allow_auto_topic_creation": False}
         asked["topics"] = [{"name": topic, "topic_id": None}]
         error = eventually(

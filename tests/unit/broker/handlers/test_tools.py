@@ -50,6 +50,18 @@ def test_why_a_group_is_not_deleted_is_told_in_words() -> None:
     play(script)
 
 
+def test_a_topic_to_delete_goes_by_its_name_or_by_its_id() -> None:
+    async def script(world: World, running: Running, client: RawClient) -> None:
+        topic_id = await client.create("orders")
+        for name, identity in ((None, None), ("orders", topic_id)):
+            fields = {"topics": [{"name": name, "topic_id": identity}], "timeout": 1000}
+            (row,) = (await client.ask(ApiKey.DELETE_TOPICS, 6, fields))["responses"]
+            assert row["error_code"] == "INVALID_REQUEST"
+        assert "orders" in running.server.node.topics.by_name
+
+    play(script)
+
+
 def test_offsets_by_topic_id_are_part_of_a_transaction() -> None:
     async def script(world: World, running: Running, client: RawClient) -> None:
         topic_id = await client.create("orders")

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.cluster import (
@@ -41,6 +40,7 @@ from onceflow.errors import MessageMalformed
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import decode, encode, message_class
+from onceflow.wire.error_codes import ErrorCode
 
 WHO = ProducerIdentity("payments", 2**40, 32_766)
 ORDERS, BILLS = TopicPartition("orders", 0), TopicPartition("bills", 300)
@@ -69,7 +69,7 @@ def test_init(version: int) -> None:
     assert whose(found) == WHO
     assert found.transaction_timeout == timedelta(seconds=60)
     kind: Any = message_class(ApiKey.INIT_PRODUCER_ID, version, "response")
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=7, producer_epoch=3)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.NONE, producer_id=7, producer_epoch=3)
     told = read_answer(InitProducerIdRequest(WHO, 1), version, memoryview(encode(answer)))
     assert told == TransactionResponse(0, 7, 3)
 
@@ -82,7 +82,7 @@ def test_init_without_transactions(version: int) -> None:
     )
     assert whose(sent) == (None, -1, -1)
     kind: Any = message_class(request.api, version, "response")
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, producer_id=7, producer_epoch=0)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.NONE, producer_id=7, producer_epoch=0)
     found = request.read(version, memoryview(encode(answer)))
     assert found == TransactionResponse(0, 7, 0)
 
@@ -97,7 +97,7 @@ def test_add_partitions() -> None:
     assert topics == {"orders": (0, 1), "bills": (300,)}
     of = classes(ApiKey.ADD_PARTITIONS_TO_TXN, 3, "response")
     result = of.AddPartitionsToTxnPartitionResult(
-        partition_index=300, partition_error_code=ErrorCode.concurrent_transactions
+        partition_index=300, partition_error_code=ErrorCode.CONCURRENT_TRANSACTIONS
     )
     topic = of.AddPartitionsToTxnTopicResult(name="bills", results_by_partition=(result,))
     answer = of.AddPartitionsToTxnResponse(
@@ -113,7 +113,7 @@ def test_add_offsets(version: int) -> None:
     found = asked(request, version)
     assert (*whose(found), found.group_id) == (*WHO, "readers")
     kind: Any = message_class(ApiKey.ADD_OFFSETS_TO_TXN, version, "response")
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.producer_fenced)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.PRODUCER_FENCED)
     assert read_answer(request, version, memoryview(encode(answer))) == TransactionResponse(90)
 
 
@@ -136,7 +136,7 @@ def test_offsets_in_a_transaction(version: int) -> None:
     ] == list(OFFSETS)
     of = classes(ApiKey.TXN_OFFSET_COMMIT, version, "response")
     part = of.TxnOffsetCommitResponsePartition(
-        partition_index=0, error_code=ErrorCode.illegal_generation
+        partition_index=0, error_code=ErrorCode.ILLEGAL_GENERATION
     )
     topics = (of.TxnOffsetCommitResponseTopic(name="orders", partitions=(part,)),)
     answer = of.TxnOffsetCommitResponse(throttle_time=NO_TIME, topics=topics)
@@ -150,7 +150,7 @@ def test_end(version: int, versions: VersionRange) -> None:
         assert (*whose(found), found.committed) == (*WHO, committed)
     kind: Any = message_class(ApiKey.END_TXN, version, "response")
     fields = {"producer_id": 9, "producer_epoch": 1} if version == 5 else {}
-    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.none, **fields)
+    answer = kind(throttle_time=NO_TIME, error_code=ErrorCode.NONE, **fields)
     told = read_answer(EndTxn(WHO, True, versions), version, memoryview(encode(answer)))
     assert told == (TransactionResponse(0, 9, 1) if version == 5 else TransactionResponse())
 
@@ -178,7 +178,7 @@ def test_api_versions(version: int) -> None:
             )
             later |= {"finalized_features_epoch": epoch, "finalized_features": (feature,)}
         answer = of.ApiVersionsResponse(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.NONE,
             api_keys=(of.ApiVersion(api_key=26, min_version=0, max_version=5),),
             **later,
         )
@@ -190,7 +190,7 @@ def test_api_versions(version: int) -> None:
 def test_a_broker_that_does_not_know_the_version_answers_in_the_oldest() -> None:
     of = classes(ApiKey.API_VERSIONS, 0, "response")
     answer = of.ApiVersionsResponse(
-        error_code=ErrorCode.unsupported_version,
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=(of.ApiVersion(api_key=18, min_version=0, max_version=2),),
     )
     offer = read_api_versions(4, memoryview(encode(answer)))
@@ -218,7 +218,7 @@ def test_metadata(version: int) -> None:
     later |= {"leader_epoch": 8} if version >= 7 else {}
     parts = [
         of.MetadataResponsePartition(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.NONE,
             partition_index=number,
             leader_id=leader,
             replica_nodes=(1, 2, 3),
@@ -233,8 +233,8 @@ def test_metadata(version: int) -> None:
         cluster_id="c",
         controller_id=1,
         topics=(
-            topic_of(of, version, "orders", ErrorCode.none, parts),
-            topic_of(of, version, "gone", ErrorCode.unknown_topic_or_partition, []),
+            topic_of(of, version, "orders", ErrorCode.NONE, parts),
+            topic_of(of, version, "gone", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, []),
         ),
     )
     found = metadata_request([]).read(version, memoryview(encode(answer)))
@@ -260,7 +260,7 @@ def test_find_coordinator() -> None:
         node_id=1,
         host="b",
         port=9,
-        error_code=ErrorCode.coordinator_not_available,
+        error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
         error_message="wait",
     )
     answer = of.FindCoordinatorResponse(throttle_time=NO_TIME, coordinators=(one,))
@@ -279,7 +279,7 @@ def test_list_offsets() -> None:
     assert (sent.replica_id, sent.isolation_level) == (-1, 1)
     of = classes(key, version, "response")
     given = of.ListOffsetsPartitionResponse(
-        partition_index=300, error_code=ErrorCode.none, timestamp=-1, offset=77, leader_epoch=2
+        partition_index=300, error_code=ErrorCode.NONE, timestamp=-1, offset=77, leader_epoch=2
     )
     topic = of.ListOffsetsTopicResponse(name="bills", partitions=(given,))
     answer = of.ListOffsetsResponse(throttle_time=NO_TIME, topics=(topic,))
@@ -300,11 +300,11 @@ def test_offset_fetch() -> None:
         committed_offset=41,
         committed_leader_epoch=3,
         metadata="note",
-        error_code=ErrorCode.unstable_offset_commit,
+        error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT,
     )
     topic = of.OffsetFetchResponseTopics(name="orders", partitions=(part,))
     group = of.OffsetFetchResponseGroup(
-        group_id="readers", topics=(topic,), error_code=ErrorCode.not_coordinator
+        group_id="readers", topics=(topic,), error_code=ErrorCode.NOT_COORDINATOR
     )
     answer = of.OffsetFetchResponse(throttle_time=NO_TIME, groups=(group,))
     found = request.read(version, memoryview(encode(answer)))

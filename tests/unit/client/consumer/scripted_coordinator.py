@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.client.scripted_broker import ADDRESS, NO_TIME, new
 
 GROUP = "shop"
@@ -18,7 +17,7 @@ def coordinator(*_: Any) -> Any:
         node_id=1,
         host=ADDRESS.host,
         port=ADDRESS.port,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.NONE,
         error_message=None,
     )
     return new(ApiKey.FIND_COORDINATOR, "response")(throttle_time=NO_TIME, coordinators=(found,))
@@ -26,7 +25,7 @@ def coordinator(*_: Any) -> Any:
 
 def offsets(
     places: dict[int, tuple[int, ErrorCode]],
-    error: ErrorCode = ErrorCode.none,
+    error: ErrorCode = ErrorCode.NONE,
     group: str = GROUP,
 ) -> Any:
     """What a coordinator says of partitions of `orders`."""

@@ -7,12 +7,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.consumer.consumer import Consumer
 from onceflow.client.errors.requests import ClientError
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.client.consumer.scripted_coordinator import GROUP, coordinator, offsets
 from tests.unit.client.consumer.simulated_readers import P0, P1
 from tests.unit.client.scripted_broker import ADDRESS, listen, metadata
@@ -20,24 +20,24 @@ from tests.unit.client.scripted_broker import ADDRESS, listen, metadata
 TIMES = 3
 
 
-GOOD = offsets({0: (7, ErrorCode.none), 1: (8, ErrorCode.none)})
+GOOD = offsets({0: (7, ErrorCode.NONE), 1: (8, ErrorCode.NONE)})
 NOT_YET = {
     "a transaction of one": offsets(
-        {0: (7, ErrorCode.none), 1: (-1, ErrorCode.unstable_offset_commit)}
+        {0: (7, ErrorCode.NONE), 1: (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)}
     ),
-    "an epoch of one": offsets({0: (7, ErrorCode.none), 1: (-1, ErrorCode.stale_member_epoch)}),
-    "an epoch": offsets({}, ErrorCode.stale_member_epoch),
+    "an epoch of one": offsets({0: (7, ErrorCode.NONE), 1: (-1, ErrorCode.STALE_MEMBER_EPOCH)}),
+    "an epoch": offsets({}, ErrorCode.STALE_MEMBER_EPOCH),
     "an epoch, and numbers": offsets(
-        {0: (-1, ErrorCode.none), 1: (-1, ErrorCode.none)}, ErrorCode.stale_member_epoch
+        {0: (-1, ErrorCode.NONE), 1: (-1, ErrorCode.NONE)}, ErrorCode.STALE_MEMBER_EPOCH
     ),
-    "a coordinator that loads": offsets({}, ErrorCode.coordinator_load_in_progress),
+    "a coordinator that loads": offsets({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
 }
 NEVER = {
     **NOT_YET,
-    "one is missing": offsets({0: (7, ErrorCode.none)}),
-    "of another group": offsets({0: (-1, ErrorCode.none), 1: (-1, ErrorCode.none)}, group="other"),
+    "one is missing": offsets({0: (7, ErrorCode.NONE)}),
+    "of another group": offsets({0: (-1, ErrorCode.NONE), 1: (-1, ErrorCode.NONE)}, group="other"),
     "one is not permitted": offsets(
-        {0: (7, ErrorCode.none), 1: (-1, ErrorCode.topic_authorization_failed)}
+        {0: (7, ErrorCode.NONE), 1: (-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)}
     ),
 }
 
@@ -115,5 +115,5 @@ def test_only_that_nothing_is_committed_lets_it_begin_elsewhere() -> None:
     async def program(consumer: Consumer) -> None:
         await asyncio.sleep(1)
 
-    seen = play([offsets({0: (-1, ErrorCode.none), 1: (8, ErrorCode.none)})], program)
+    seen = play([offsets({0: (-1, ErrorCode.NONE), 1: (8, ErrorCode.NONE)})], program)
     assert ApiKey.LIST_OFFSETS in seen

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.address import BrokerAddress
 from onceflow.client.consumer.fetch_state import STAGES, FetchEvent, FetchStage
@@ -22,6 +21,7 @@ from onceflow.records.batch import StoredBatch
 from onceflow.records.plain import PlainRecord, write_records
 from onceflow.testing.world import World, run
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.client.consumer.simulated_readers import P0, P1, fetcher, values
 from tests.unit.client.scripted_broker import (
     ADDRESS,
@@ -65,7 +65,7 @@ class Log:
             found = self.trouble.pop(0)
             return refused(found) if isinstance(found, ErrorCode) else found
         if offset > len(self.batches):
-            return refused(ErrorCode.offset_out_of_range)
+            return refused(ErrorCode.OFFSET_OUT_OF_RANGE)
         return answered(records=b"".join(self.batches[offset:]), high_watermark=len(self.batches))
 
     def end_of_epoch(self, version: int, request: Any) -> Any:
@@ -74,7 +74,7 @@ class Log:
         end = new(ApiKey.OFFSET_FOR_LEADER_EPOCH, "response", "EpochEndOffset")
         topic = new(ApiKey.OFFSET_FOR_LEADER_EPOCH, "response", "OffsetForLeaderTopicResult")
         found = end(
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.NONE,
             partition=0,
             leader_epoch=asked,
             end_offset=sum(epoch <= asked for epoch in epochs),
@@ -86,7 +86,7 @@ class Log:
     def list_offsets(self, version: int, request: Any) -> Any:
         topic = new(ApiKey.LIST_OFFSETS, "response", "ListOffsetsTopicResponse")
         partition = new(ApiKey.LIST_OFFSETS, "response", "ListOffsetsPartitionResponse")
-        end = partition(partition_index=0, error_code=ErrorCode.none, offset=len(self.batches))
+        end = partition(partition_index=0, error_code=ErrorCode.NONE, offset=len(self.batches))
         return new(ApiKey.LIST_OFFSETS, "response")(
             throttle_time=NO_TIME, topics=(topic(name="orders", partitions=(end,)),)
         )
@@ -100,11 +100,11 @@ class Log:
 
 
 def answered(**fields: Any) -> Any:
-    part = {"error_code": ErrorCode.none, "high_watermark": -1, "records": b"", **fields}
+    part = {"error_code": ErrorCode.NONE, "high_watermark": -1, "records": b"", **fields}
     found = PARTITION(**{"partition_index": 0, "aborted_transactions": None, **part})
     return new(ApiKey.FETCH, "response")(
         throttle_time=NO_TIME,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.NONE,
         responses=(TOPIC(topic="orders", partitions=(found,)),),
     )
 
@@ -173,7 +173,7 @@ def test_every_stage_says_what_becomes_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", [ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch, CLOSE]
+    "trouble", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, CLOSE]
 )
 def test_reading_goes_on_at_the_new_leader(trouble: Any) -> None:
     brokers = Brokers(Log(b"a", b"b"), Log(b"a", b"b", b"c"))
@@ -202,7 +202,7 @@ def test_a_broker_that_hangs_keeps_nobody_from_the_others() -> None:
     def hang(*_: Any) -> Any:
         nonlocal is_hanging
         is_hanging = True
-        return answered(partition_index=1, error_code=ErrorCode.not_leader_or_follower)
+        return answered(partition_index=1, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def program(world: World, cluster: Cluster) -> None:
         little = {"fetch_queued_max_bytes": 1, "max_partition_fetch_bytes": 1}
@@ -233,7 +233,7 @@ def _first_batch(answer: Any) -> Any:
 
 def test_an_answer_that_is_refused_for_a_moment_is_asked_for_again() -> None:
     brokers = Brokers(Log(b"a"))
-    brokers.logs[1].trouble = [ErrorCode.unknown_leader_epoch] * 3
+    brokers.logs[1].trouble = [ErrorCode.UNKNOWN_LEADER_EPOCH] * 3
 
     async def program(world: World, cluster: Cluster) -> None:
         async with fetcher(world, cluster, {P0: 0}) as reader:
@@ -245,7 +245,7 @@ def test_an_answer_that_is_refused_for_a_moment_is_asked_for_again() -> None:
 
 def test_trouble_that_lasts_is_told_and_the_next_call_tries_again() -> None:
     brokers = Brokers(Log(b"a"))
-    brokers.logs[1].trouble = [ErrorCode.unknown_leader_epoch] * 1000
+    brokers.logs[1].trouble = [ErrorCode.UNKNOWN_LEADER_EPOCH] * 1000
 
     async def program(world: World, cluster: Cluster) -> None:
         async with fetcher(world, cluster, {P0: 0}) as reader:
@@ -261,7 +261,7 @@ def test_trouble_that_lasts_is_told_and_the_next_call_tries_again() -> None:
 
 def test_what_will_not_change_by_itself_is_told_at_once() -> None:
     brokers = Brokers(Log(b"a"))
-    brokers.logs[1].trouble = [ErrorCode.topic_authorization_failed]
+    brokers.logs[1].trouble = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
     async def program(world: World, cluster: Cluster) -> None:
         async with fetcher(world, cluster, {P0: 0}) as reader:
@@ -349,7 +349,7 @@ def test_what_was_lost_before_anybody_saw_it_is_read_anew() -> None:
 async def change_leader(brokers: Brokers) -> None:
     """The fetcher, which goes on by itself, hears of it before it is asked for more."""
     brokers.leader = 2
-    brokers.logs[1].trouble = [ErrorCode.not_leader_or_follower] * 100
+    brokers.logs[1].trouble = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100
     await asyncio.sleep(1)
 
 
@@ -357,7 +357,7 @@ def test_a_lost_place_does_not_lose_what_was_fetched_before() -> None:
     log = Log(b"a", b"b", b"c")
     log.trouble = [
         answered(records=b"".join(log.batches[:2]), high_watermark=2),
-        ErrorCode.offset_out_of_range,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
     ]
 
     async def program(world: World, cluster: Cluster) -> None:

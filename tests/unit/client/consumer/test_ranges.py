@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.codec.fetch import FetchAnswer
 from onceflow.client.codec.versions import SPOKEN
@@ -23,6 +22,7 @@ from onceflow.testing.world import World, run
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
+from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.schema import recast
 from tests.unit.broker.broker_under_test import RawClient, batch
 from tests.unit.broker.txn.transactional_requests import ended, ready, wrote
@@ -159,7 +159,7 @@ def test_damage_is_told_with_its_offset_and_not_before_what_is_sound_was_given()
 def nothing() -> Any:
     """As Apache Kafka answers beyond a quota: without any partition."""
     return new(ApiKey.FETCH, "response")(
-        throttle_time=NO_TIME, error_code=ErrorCode.none, responses=()
+        throttle_time=NO_TIME, error_code=ErrorCode.NONE, responses=()
     )
 
 
@@ -169,7 +169,7 @@ def two_records() -> Any:
     partition = new(ApiKey.FETCH, "response", "PartitionData")
     found = partition(
         partition_index=0,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.NONE,
         high_watermark=2,
         last_stable_offset=2,
         aborted_transactions=None,
@@ -177,7 +177,7 @@ def two_records() -> Any:
     )
     return new(ApiKey.FETCH, "response")(
         throttle_time=NO_TIME,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.NONE,
         responses=(topic(topic=P0.topic, partitions=(found,)),),
     )
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.consumer.consumer import Consumer, RebalanceListener
 from onceflow.client.consumer.fetch_state import Chunk, FetchCore
@@ -21,6 +20,7 @@ from onceflow.runtime.rand import RealRand
 from onceflow.testing.world import World, run
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.broker.broker_under_test import batch
 from tests.unit.client.consumer.scripted_coordinator import coordinator, offsets
 from tests.unit.client.consumer.simulated_consumers import (
@@ -50,7 +50,7 @@ def first_offsets(_: int, request: Any) -> Any:
                 partitions=tuple(
                     partition(
                         partition_index=one.partition_index,
-                        error_code=ErrorCode.none,
+                        error_code=ErrorCode.NONE,
                         timestamp=-1,
                         offset=5,
                         leader_epoch=-1,
@@ -63,8 +63,8 @@ def first_offsets(_: int, request: Any) -> Any:
     )
 
 
-NOTHING = offsets({0: (-1, ErrorCode.none), 1: (-1, ErrorCode.none)})
-WAITS = offsets({0: (-1, ErrorCode.none), 1: (-1, ErrorCode.unstable_offset_commit)})
+NOTHING = offsets({0: (-1, ErrorCode.NONE), 1: (-1, ErrorCode.NONE)})
+WAITS = offsets({0: (-1, ErrorCode.NONE), 1: (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.address import parse_addresses
 from onceflow.client.admin import admin
@@ -29,11 +28,12 @@ from onceflow.errors import InvalidSetting
 from onceflow.testing.world import World
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.client.net.scripted_cluster import ORDERS, OTHER, PATIENCE, simulate, topics_answer
 from tests.unit.client.scripted_broker import ADDRESS, CLOSE, NO_TIME, listen, new
 
 
-def offsets_answer(error: Any = ErrorCode.none, offset: int = 7) -> Any:
+def offsets_answer(error: Any = ErrorCode.NONE, offset: int = 7) -> Any:
     """A ListOffsets answer for `ORDERS`."""
     topic = new(ApiKey.LIST_OFFSETS, "response", "ListOffsetsTopicResponse")
     partition = new(ApiKey.LIST_OFFSETS, "response", "ListOffsetsPartitionResponse")
@@ -68,7 +68,7 @@ def test_a_partition_is_asked_of_its_leader_and_of_the_new_one_after_a_move() ->
 
     def old_leader(version: int, request: Any) -> Any:
         leaders[0] = 2
-        return offsets_answer(ErrorCode.not_leader_or_follower)
+        return offsets_answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def program(world: World, cluster: Cluster) -> None:
         about = {ApiKey.METADATA: topics_answer({"orders": leaders})}
@@ -87,7 +87,7 @@ def test_a_partition_is_asked_of_its_leader_and_of_the_new_one_after_a_move() ->
     simulate(program)
 
 
-@pytest.mark.parametrize("error", [ErrorCode.not_leader_or_follower, ErrorCode.request_timed_out])
+@pytest.mark.parametrize("error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT])
 def test_asking_again_ends_when_time_is_up(error: Any) -> None:
     async def program(world: World, cluster: Cluster) -> None:
         seen = await listen(
@@ -116,7 +116,7 @@ def test_what_cannot_get_better_is_not_asked_again() -> None:
             {
                 ApiKey.METADATA: topics_answer({"orders": {0: 1}}),
                 ApiKey.LIST_OFFSETS: lambda *_: offsets_answer(
-                    ErrorCode.topic_authorization_failed
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 ),
             },
         )
@@ -207,7 +207,7 @@ def test_a_closed_client_opens_no_connections() -> None:
     simulate(program)
 
 
-def coordinator_answer(error: Any = ErrorCode.none) -> Any:
+def coordinator_answer(error: Any = ErrorCode.NONE) -> Any:
     found = new(ApiKey.FIND_COORDINATOR, "response", "Coordinator")(
         key="g",
         node_id=1,
@@ -229,8 +229,8 @@ def commit_answer(error: Any) -> Any:
 
 
 def test_a_coordinator_is_waited_for_and_looked_for_again() -> None:
-    found = iter((ErrorCode.coordinator_not_available, ErrorCode.none, ErrorCode.none))
-    commits = iter((ErrorCode.not_coordinator, ErrorCode.none))
+    found = iter((ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NONE, ErrorCode.NONE))
+    commits = iter((ErrorCode.NOT_COORDINATOR, ErrorCode.NONE))
 
     async def program(world: World, cluster: Cluster) -> None:
         await listen(
@@ -255,7 +255,7 @@ def test_committing_for_a_group_that_is_in_use_is_told_in_those_words() -> None:
             {
                 ApiKey.METADATA: topics_answer({}),
                 ApiKey.FIND_COORDINATOR: lambda *_: coordinator_answer(),
-                ApiKey.OFFSET_COMMIT: lambda *_: commit_answer(ErrorCode.unknown_member_id),
+                ApiKey.OFFSET_COMMIT: lambda *_: commit_answer(ErrorCode.UNKNOWN_MEMBER_ID),
             },
         )
         with pytest.raises(GroupNotEmpty, match="'g' has members"):
@@ -268,9 +268,9 @@ def test_the_table_of_errors() -> None:
     assert action_for(ConnectionLost("gone")) is Action.REFRESH
     assert action_for(NotKafka("http")) is Action.FAIL
     for code, action in (
-        (ErrorCode.not_coordinator, Action.REFRESH),
-        (ErrorCode.coordinator_load_in_progress, Action.RETRY),
-        (ErrorCode.invalid_config, Action.FAIL),
+        (ErrorCode.NOT_COORDINATOR, Action.REFRESH),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, Action.RETRY),
+        (ErrorCode.INVALID_CONFIG, Action.FAIL),
     ):
         assert action_for(BrokerError(code, "FETCH", "it")) is action
 

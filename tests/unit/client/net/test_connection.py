@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import uvloop
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.address import BrokerAddress
 from onceflow.client.codec.versions import SPOKEN, VersionRange, choose
@@ -27,6 +26,7 @@ from onceflow.runtime.net import Net, RealNet
 from onceflow.testing.faults import NetFaults
 from onceflow.wire.api import ApiKey
 from onceflow.wire.codec import encode, message_class
+from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.schema import recast
 from tests.unit.client.net.scripted_connection import (
     ALL_TOPICS,
@@ -78,7 +78,7 @@ def test_a_broker_that_does_not_know_our_api_versions_is_asked_again(
             refusal = api_versions({ApiKey.API_VERSIONS: listed} if listed else {})
             old: Any = recast(refusal, message_class(ApiKey.API_VERSIONS, 0, "response"))
             body = bytearray(encode(old))
-            body[:2] = ErrorCode.unsupported_version.value.to_bytes(2, "big")
+            body[:2] = ErrorCode.UNSUPPORTED_VERSION.value.to_bytes(2, "big")
             return bytes(body)
         return api_versions({ApiKey.METADATA: VersionRange(5, 9)})
 
@@ -93,7 +93,7 @@ def test_a_broker_that_does_not_know_our_api_versions_is_asked_again(
 
 def test_a_broker_that_will_not_say_what_it_speaks_is_told() -> None:
     def answer(version: int, request: Any) -> Any:
-        return replace(api_versions({}), error_code=ErrorCode.invalid_request)
+        return replace(api_versions({}), error_code=ErrorCode.INVALID_REQUEST)
 
     async def program(client: Net, broker: Net) -> None:
         await listen(broker, {ApiKey.API_VERSIONS: answer})
@@ -296,7 +296,7 @@ def test_a_broker_of_old_has_no_features() -> None:
     def answer(version: int, request: Any) -> Any:
         body = bytearray(encode(recast(api_versions(SPOKEN), old)))
         if version:
-            body[:2] = ErrorCode.unsupported_version.value.to_bytes(2, "big")
+            body[:2] = ErrorCode.UNSUPPORTED_VERSION.value.to_bytes(2, "big")
         return bytes(body)
 
     old: Any = message_class(ApiKey.API_VERSIONS, 0, "response")

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.address import BrokerAddress
 from onceflow.client.errors.requests import (
@@ -27,6 +26,7 @@ from onceflow.testing.rand import SimRand
 from onceflow.testing.world import World
 from onceflow.types import TopicPartition
 from onceflow.wire.api import ApiKey
+from onceflow.wire.error_codes import ErrorCode
 from tests.unit.client.net.scripted_cluster import BOTH, ORDERS, OTHER, simulate, topics_answer
 from tests.unit.client.scripted_broker import (
     ADDRESS,
@@ -48,7 +48,7 @@ def coordinator(node_id: int) -> Any:
         node_id=node_id,
         host=address.host,
         port=address.port,
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.NONE,
         error_message=None,
     )
     return new(ApiKey.FIND_COORDINATOR, "response")(throttle_time=NO_TIME, coordinators=(found,))
@@ -304,7 +304,7 @@ def test_trying_again_can_have_a_policy_of_its_own() -> None:
 
         async def attempt() -> None:
             tries.append(world.clock.monotonic())
-            code = ErrorCode.concurrent_transactions
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
             raise BrokerError(code, ApiKey.END_TXN.name, "transactional id 't'")
 
         with pytest.raises(ClientError):

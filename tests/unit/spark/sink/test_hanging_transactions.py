@@ -13,7 +13,6 @@ from kio.schema.describe_producers.v0.response import (
     ProducerState,
     TopicResponse,
 )
-from kio.schema.errors import ErrorCode
 
 from onceflow.client.codec.cluster import HangingTransaction, describe_producers_request
 from onceflow.client.types import TransactionDescription
@@ -22,6 +21,7 @@ from onceflow.spark.sink.hanging_transactions import Known, known_by, was_commit
 from onceflow.spark.sink.ledger import LedgerEntry, WriterEpoch
 from onceflow.types import TopicPartition
 from onceflow.wire.codec import decode, encode
+from onceflow.wire.error_codes import ErrorCode
 
 LEFT = HangingTransaction(TopicPartition("out", 0), 7, 5, 100)
 
@@ -146,13 +146,13 @@ def test_the_answer_is_read_and_not_when_it_is_cut() -> None:
     partitions = (
         PartitionResponse(
             partition_index=3,
-            error_code=ErrorCode.none,
+            error_code=ErrorCode.NONE,
             error_message=None,
             active_producers=(producer(7, -1), producer(9, 44)),
         ),
         PartitionResponse(
             partition_index=1,
-            error_code=ErrorCode.topic_authorization_failed,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             error_message="no",
             active_producers=(),
         ),
@@ -164,7 +164,7 @@ def test_the_answer_is_read_and_not_when_it_is_cut() -> None:
     read = partial(describe_producers_request([]).read, 0)
     found = read(written)
     assert found.open == [HangingTransaction(TopicPartition("a", 3), 9, 10, 44)]
-    assert found.errors == {TopicPartition("a", 1): ErrorCode.topic_authorization_failed.value}
+    assert found.errors == {TopicPartition("a", 1): ErrorCode.TOPIC_AUTHORIZATION_FAILED.value}
     for size in range(len(written) - 1):
         with pytest.raises(MessageMalformed):
             read(written[:size])

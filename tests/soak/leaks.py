@@ -50,7 +50,7 @@ def memory() -> None:
 
 def descriptor() -> None:
     """One for each connection."""
-    _before(Server, "_accept", lambda _: os.open(os.devnull, os.O_RDONLY))
+    _before(Server, "_connected", lambda _: os.open(os.devnull, os.O_RDONLY))
 
 
 def thread() -> None:

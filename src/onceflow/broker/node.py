@@ -1,10 +1,14 @@
-"""This broker as its handlers see it: the one node of a cluster of one."""
+"""This broker as its handlers see it: the one node of a cluster of one.
+
+All its services are made here, and whatever one of them tells another goes from here: which topic
+is deleted, which marker decides about offsets, which settings were altered.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -23,20 +27,29 @@ from onceflow.broker.topics import (
     Unapplied,
 )
 from onceflow.broker.txn import (
-    Dependencies,
     Markers,
-    OffsetsMarker,
     ProducerIds,
+    TransactionDependencies,
     TransactionService,
     TransactionStateStore,
     TransactionsTopic,
     repair,
 )
+from onceflow.group import GroupDependencies
 from onceflow.log import LogStore, Ticket
 from onceflow.runtime import Background, Clock, Rand, SteadyClock
-from onceflow.types import TopicPartition
 
 _ABSURD_PRODUCER_ID: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSurroundings:
+    """What the services of a broker need of the world."""
+
+    clock: Clock
+    rand: Rand
+    call_later: CallLater
+    background: Background
 
 
 class Node:
@@ -46,11 +59,11 @@ class Node:
         self,
         config: BrokerConfig,
         store: LogStore,
-        clock: Clock,
-        rand: Rand,
-        call_later: CallLater,
-        background: Background,
+        surroundings: NodeSurroundings,
+        on_altered: Callable[[BrokerConfig], None],
     ) -> None:
+        """`on_altered` gets the former settings after they have been altered."""
+        clock, call_later = surroundings.clock, surroundings.call_later
         self.settings = BrokerSettings(config)
         self.config = config
         self.store = store
@@ -62,7 +75,7 @@ class Node:
         """The address that clients get from Metadata and FindCoordinator."""
         self.served: Counter[int] = Counter()
         """How many requests of each API, by its number."""
-        self.checks = BatchChecks(background)
+        self.checks = BatchChecks(surroundings.background)
         self.slices = Slices(
             call_later,
             lambda name, error: store.quarantine.report(name, "the broker", "", error),
@@ -71,16 +84,15 @@ class Node:
         self.topics = Topics(
             store,
             clock,
-            rand,
+            surroundings.rand,
             self.settings,
             self.slices,
-            adopt_unknown_logs=config.adopt_unknown_logs,
+            self._topic_deleted,
         )
         # From here on the settings are those that hold, and not only those of this start.
         self.config = config = self.settings.config
         self.settings.on_altered = self._settings_altered
-        self.on_altered: Callable[[BrokerConfig], None] = lambda before: None
-        """Called with the former settings after they have been altered."""
+        self._on_altered = on_altered
         self._expiry = ProducerExpiry(
             self.topics, store.quarantine, clock, config.producer_id_expiration_ms
         )
@@ -94,58 +106,55 @@ class Node:
             OFFSETS_TOPIC: self._offsets,
             TRANSACTIONS_TOPIC: self._transactions_topic,
         }
-        self.groups = self._make_groups(rand)
-        self.markers = Markers(self.topics, clock, self._offsets_decided)
+        self.groups = self._make_groups(surroundings.rand)
+        self.markers = Markers(self.topics, clock, self.groups)
         self.transactions = self._make_transactions()
 
     def _make_groups(self, rand: Rand) -> GroupService:
         partitions = self._offsets.partition_count
         groups = GroupService(
             replace(self.config.to_group_config(), offsets_topic_num_partitions=partitions),
-            self.clock,
-            rand,
-            self.call_later,
-            self._offsets,
-            self._topic_exists,
-            partial(self.store.quarantine.attempt, "expiry of a group's offsets"),
+            GroupDependencies(
+                SteadyClock(self.clock),
+                rand,
+                self.call_later,
+                self._offsets,
+                self._topic_exists,
+                partial(self.store.quarantine.attempt, "expiry of a group's offsets"),
+            ),
         )
         self._offsets.replay(groups.replay, self._unapplied(OFFSETS_TOPIC))
         groups.loaded()
-        self.topics.on_delete = groups.topic_deleted
         return groups
+
+    def _topic_deleted(self, name: str) -> None:
+        self.groups.topic_deleted(name)
 
     def _settings_altered(self) -> None:
         before, self.config = self.config, self.settings.config
         self._expiry.silent_ms = self.config.producer_id_expiration_ms
-        self.on_altered(before)
+        self._on_altered(before)
 
     def _make_transactions(self) -> TransactionService:
         ids = ProducerIds(self.topics)
-        clock = SteadyClock(self.clock)
-        outside = Dependencies(
-            clock,
+        dependencies = TransactionDependencies(
+            SteadyClock(self.clock),
             self.call_later,
+            self.topics,
             self._transactions_topic,
+            self._offsets.ensure_partition,
             self.markers,
-            ids.take,
-            self._open_epoch,
+            ids,
             self.store.quarantine,
         )
-        store = TransactionStateStore(outside)
+        store = TransactionStateStore(dependencies)
         unapplied = self._unapplied(TRANSACTIONS_TOPIC)
         store.load(unapplied)
         # Before `repair`, which may take new producer ids: none of them may be in a log already.
         self.topics.note_producer_ids_in_use(self._highest_producer_id(store))
         if self.store.report.may_have_lost or unapplied.skipped:
             repair(self.topics, store, self.markers, self.clock.wall_ms(), ids.take)
-        return TransactionService(
-            self.config,
-            clock,
-            store,
-            ids,
-            lambda place: self._topic_exists(*place),
-            self._offsets_partition,
-        )
+        return TransactionService(self.config, dependencies, store)
 
     def _unapplied(self, topic: str) -> Unapplied:
         return Unapplied(topic, skip_unknown=self.config.skip_unknown_records)
@@ -165,22 +174,6 @@ class Node:
 
     def _topic_exists(self, topic: str, partition: int) -> bool:
         return self.topics.partition(topic, partition) is not None
-
-    def _open_epoch(self, place: TopicPartition, producer_id: int) -> int | None:
-        partition = self.topics.partition(*place)
-        producer = None if partition is None else partition.producers.find(producer_id)
-        if producer is None or producer.transaction_start is None:
-            return None
-        return producer.epoch
-
-    def _offsets_partition(self, group_id: str) -> int:
-        self._offsets.make()
-        return self.groups.partition_for(group_id)
-
-    def _offsets_decided(self, marker: OffsetsMarker) -> None:
-        self.groups.marker_appended(
-            marker.partition, marker.producer_id, marker.ticket, commit=marker.commit
-        )
 
     def expire_producers(self) -> None:
         """Begins to forget producers that have expired."""

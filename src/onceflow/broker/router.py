@@ -158,7 +158,8 @@ def _writing(module: Any, key: ApiKey, version: int) -> Callable[[Any], Iterable
     prepare_writing(wanted)
     downgrade = getattr(module, "downgrade", None)
     if downgrade is not None and _has_old_shape(module, version):
-        return lambda answer: (encode(recast(downgrade(answer), wanted)),)
+        older = message_class(key, module.OLD_SHAPE_UNTIL, "response")
+        return lambda answer: (encode(recast(downgrade(answer, older), wanted)),)
     return lambda answer: (encode(recast(answer, wanted)),)
 
 

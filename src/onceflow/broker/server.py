@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,10 +23,11 @@ from onceflow.broker.net import (
     LOOK_SECONDS,
     AcceptedConnection,
     AnswerMemory,
+    ConnectionSurroundings,
     RequestMemory,
     share_out,
 )
-from onceflow.broker.node import Node
+from onceflow.broker.node import Node, NodeSurroundings
 from onceflow.errors import DiskError, ListenFailed, OnceflowError
 from onceflow.log import BLAMELESS, FailedJob, JournalTotals, LogStore
 from onceflow.runtime import NO_LIMIT, Background, Clock, Disk, Listener, Net, Rand, TimerHandle
@@ -143,14 +145,10 @@ class Server:
         )
         try:
             call_later = asyncio.get_running_loop().call_later
-            self._node = Node(
-                self._config,
-                self._store,
-                runtime.clock,
-                runtime.rand,
-                call_later,
-                runtime.background,
+            surroundings = NodeSurroundings(
+                runtime.clock, runtime.rand, call_later, runtime.background
             )
+            self._node = Node(self._config, self._store, surroundings, self._settings_altered)
             # Before the broker listens: no client may see what a crash of this start would undo.
             self._store.make_durable()
         except BaseException:
@@ -173,7 +171,6 @@ class Server:
         seconds = self._config.log_retention_check_interval_ms / 1000
         self._every("retention", seconds, self._enforce_retention)
         self._compact_now_and_then()
-        self._node.on_altered = self._settings_altered
         seconds = self._config.transaction_expiration_check_interval_ms / 1000
         self._every("forgetting transactional ids", seconds, self._node.expire_transactional_ids)
         seconds = self._config.producer_id_expiration_check_interval_ms / 1000
@@ -181,6 +178,8 @@ class Server:
         return address
 
     def _compact_now_and_then(self) -> None:
+        if "compaction" in self._timers:
+            self._timers["compaction"].cancel()  # the next look may have been days away
         self._every("compaction", self.node.config.log_cleaner_backoff_ms / 1000, self._compact)
 
     def _share_out(self) -> None:
@@ -196,13 +195,22 @@ class Server:
         # Only then: an operator who alters something else every few seconds must not put
         # compaction off for ever.
         if now.log_cleaner_backoff_ms != before.log_cleaner_backoff_ms:
-            self._timers["compaction"].cancel()  # the next look may have been days away
             self._compact_now_and_then()
 
     async def _listen(self) -> Listener:
         address = self._config.listen
+        surroundings = ConnectionSurroundings(
+            self.node,
+            self._scratch,
+            self._memory,
+            self._answers,
+            self._is_under_backpressure,
+            self._connected,
+            self._disconnected,
+        )
+        accept = partial(AcceptedConnection, surroundings)
         try:
-            return await self._runtime.net.listen(address.host, address.port, self._accept)
+            return await self._runtime.net.listen(address.host, address.port, accept)
         except OSError as error:
             raise ListenFailed(
                 f"cannot listen on {address}: {error.strerror or error}. Is another broker running "
@@ -246,17 +254,6 @@ class Server:
         _log.info("%s", totals, extra={"numbers": totals.as_json()})
 
     # --- connections --------------------------------------------------------------------------
-
-    def _accept(self) -> AcceptedConnection:
-        return AcceptedConnection(
-            self.node,
-            self._scratch,
-            self._memory,
-            self._answers,
-            self._is_under_backpressure,
-            self._connected,
-            self._disconnected,
-        )
 
     def _connected(self, connection: AcceptedConnection) -> None:
         self._connections[connection] = None

@@ -9,10 +9,9 @@ from onceflow.doors import door
 if TYPE_CHECKING:
     from onceflow.group.config import GroupConfig as GroupConfig
     from onceflow.group.driver import (
-        Attempt as Attempt,
+        GroupDependencies as GroupDependencies,
         GroupDriver as GroupDriver,
         GroupProblem as GroupProblem,
-        unguarded as unguarded,
     )
     from onceflow.group.events import (
         CommitRequest as CommitRequest,
@@ -56,7 +55,7 @@ else:
         __name__,
         {
             "config": "GroupConfig",
-            "driver": "Attempt GroupDriver GroupProblem unguarded",
+            "driver": "GroupDependencies GroupDriver GroupProblem",
             "events": "CommitRequest EmptinessStored JoinRequest JoinResult "
             "MemberIdentity OffsetEntry OffsetQuery SyncRequest SyncResult "
             "TxnCommitRequest",

@@ -39,7 +39,7 @@ from onceflow.group.records import (
 from onceflow.group.state import Group, GroupState
 from onceflow.group.timers import CallLater, Timers
 from onceflow.records import MarkerType, StoredBatch, parse_marker, read_placed
-from onceflow.runtime import SteadyClock
+from onceflow.runtime import Rand, SteadyClock
 from onceflow.wire import ErrorCode
 
 _RETENTION_CHECK = "the next look for expired offsets"
@@ -57,6 +57,17 @@ Attempt: TypeAlias = Callable[[str, Callable[[], object]], object]
 def unguarded(_: str, work: Callable[[], object]) -> None:
     """Lets a failure go through."""
     work()
+
+
+class GroupDependencies(NamedTuple):
+    """What the groups need from elsewhere."""
+
+    clock: SteadyClock
+    rand: Rand
+    call_later: CallLater
+    log: OffsetsLog
+    topic_exists: Callable[[str, int], bool]
+    attempt: Attempt = unguarded
 
 
 class GroupProblem(NamedTuple):
@@ -85,22 +96,21 @@ class GroupDriver:
     def __init__(
         self,
         config: GroupConfig,
-        clock: SteadyClock,
-        call_later: CallLater,
-        log: OffsetsLog,
+        dependencies: GroupDependencies,
         answer: Callable[[int, JoinResult | SyncResult], None],
-        attempt: Attempt,
     ) -> None:
         self._config = config
-        self._clock = clock
+        self._clock = dependencies.clock
         self._answer = answer
-        self._attempt = attempt
-        self._timers: Timers[_TimerName] = Timers(clock, call_later, self._timer_fired)
+        self._attempt = dependencies.attempt
+        self._timers: Timers[_TimerName] = Timers(
+            self._clock, dependencies.call_later, self._timer_fired
+        )
         self._groups: dict[str, Group] = {}
         self._effects: deque[tuple[Group, Effect]] = deque()
         self._is_performing = False
         self._unchecked: list[str] = []  # groups that the retention check has not come to yet
-        self.writer = OffsetsWriter(log, config.offsets_topic_num_partitions)
+        self.writer = OffsetsWriter(dependencies.log, config.offsets_topic_num_partitions)
 
     # --- the groups ---------------------------------------------------------------------------
 

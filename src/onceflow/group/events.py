@@ -116,6 +116,7 @@ class CommitRequest(NamedTuple):
 class TxnCommitRequest(NamedTuple):
     """TxnOffsetCommit: a client makes its progress part of a transaction."""
 
+    transactional_id: str
     group_id: str
     identity: MemberIdentity
     generation: int

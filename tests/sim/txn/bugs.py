@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from onceflow.broker.group.coordinator import GroupService
 from onceflow.broker.handlers import produce
-from onceflow.broker.node import Node
 from onceflow.broker.topics import partition as partition_module
 from onceflow.broker.topics.internal_topic import Unapplied
 from onceflow.broker.topics.producer_snapshots import ProducerFiles, load_producers
 from onceflow.broker.topics.topics import Topics
 from onceflow.broker.txn import coordinator as txn_service, topic as transactions_topic
-from onceflow.broker.txn.markers import Markers, OffsetsMarker
+from onceflow.broker.txn.markers import Markers
 from onceflow.broker.txn.state_store import TransactionStateStore
 from onceflow.log.journal.journal import Ticket
 from onceflow.log.partition_log import PartitionLog
@@ -214,12 +214,12 @@ def producer_ids_not_claimed(patch: pytest.MonkeyPatch) -> None:
 
 def offsets_kept_after_abort(patch: pytest.MonkeyPatch) -> None:
     """Offsets count, whatever the marker says."""
-    honest = Node._offsets_decided
+    honest = GroupService.marker_appended
 
-    def decided(node: Node, marker: OffsetsMarker) -> None:
-        honest(node, marker._replace(commit=True))
+    def appended(groups: GroupService, *marker: Any, commit: bool) -> None:
+        honest(groups, *marker, commit=True)
 
-    patch.setattr(Node, "_offsets_decided", decided)
+    patch.setattr(GroupService, "marker_appended", appended)
 
 
 def stable_beyond_open(patch: pytest.MonkeyPatch) -> None:

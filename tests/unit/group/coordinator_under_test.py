@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from onceflow.broker.group.coordinator import GroupOutcome, GroupService
 from onceflow.broker.requests.answers import Answer, AnswerPromise, then
 from onceflow.group.config import GroupConfig
+from onceflow.group.driver import GroupDependencies
 from onceflow.group.events import (
     CommitRequest,
     JoinRequest,
@@ -24,6 +25,7 @@ from onceflow.group.events import (
 )
 from onceflow.group.offsets import FoundOffset, FoundOffsets
 from onceflow.group.state import Group, GroupState, Protocol
+from onceflow.runtime.clock import SteadyClock
 from onceflow.testing.rand import SimRand
 from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.transactions import ProducerIdAndEpoch
@@ -93,6 +95,18 @@ class Asked(Generic[T]):
         return self.answers[0]
 
 
+class Admission:
+    """A transaction coordinator that always says the same."""
+
+    def __init__(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.code = code
+
+    def enter_offsets(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
+    ) -> ErrorCode:
+        return self.code
+
+
 class Bench:
     """One coordinator, its surroundings, and short words for requests."""
 
@@ -104,11 +118,13 @@ class Bench:
         self._numbers = count()
         self.groups = GroupService(
             self.config,
-            self.clock,
-            SimRand(1),
-            self._call_later,
-            self.log,
-            lambda topic, partition: 0 <= partition < TOPICS.get(topic, 0),
+            GroupDependencies(
+                SteadyClock(self.clock),
+                SimRand(1),
+                self._call_later,
+                self.log,
+                lambda topic, partition: 0 <= partition < TOPICS.get(topic, 0),
+            ),
         )
         for partition, batches in self.log.batches.items():
             for batch in batches:
@@ -236,13 +252,14 @@ class Bench:
         verified: ErrorCode = ErrorCode.NONE,
     ) -> Asked[tuple[ErrorCode, ...]]:
         request = TxnCommitRequest(
+            "t",
             group_id,
             MemberIdentity(member_id, instance),
             generation,
             ProducerIdAndEpoch(producer_id, 0),
             (OffsetEntry(topic, partition, offset, -1, metadata),),
         )
-        return Asked(self.groups.txn_commit(request, lambda: verified))
+        return Asked(self.groups.txn_commit(request, Admission(verified)))
 
     def end(self, *, commit: bool, producer_id: int = 7, group_id: str = "g") -> None:
         """The marker of a transaction, in the partition of a group."""

@@ -10,7 +10,7 @@ from onceflow.group.events import MemberIdentity, OffsetEntry, TxnCommitRequest
 from onceflow.group.state import GroupState
 from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.transactions import ProducerIdAndEpoch
-from tests.unit.group.coordinator_under_test import Asked, Bench
+from tests.unit.group.coordinator_under_test import Admission, Asked, Bench
 
 NONE = (ErrorCode.NONE,)
 
@@ -155,8 +155,10 @@ def test_each_entry_has_its_own_answer() -> None:
         OffsetEntry("clicks", 1, 2, -1, "x" * 4097),
         OffsetEntry("clicks", 0, 3, -1, None),
     )
-    request = TxnCommitRequest("g", MemberIdentity("", None), -1, ProducerIdAndEpoch(7, 0), entries)
-    assert Asked(bench.groups.txn_commit(request, lambda: ErrorCode.NONE)).answer == (
+    request = TxnCommitRequest(
+        "t", "g", MemberIdentity("", None), -1, ProducerIdAndEpoch(7, 0), entries
+    )
+    assert Asked(bench.groups.txn_commit(request, Admission())).answer == (
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,

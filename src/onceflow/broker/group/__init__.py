@@ -11,13 +11,14 @@ if TYPE_CHECKING:
         GroupHost as GroupHost,
         GroupOutcome as GroupOutcome,
         GroupService as GroupService,
+        OffsetsAdmission as OffsetsAdmission,
     )
     from onceflow.broker.group.topic import OffsetsTopic as OffsetsTopic
 else:
     __getattr__ = door(
         __name__,
         {
-            "coordinator": "GroupHost GroupOutcome GroupService",
+            "coordinator": "GroupHost GroupOutcome GroupService OffsetsAdmission",
             "topic": "OffsetsTopic",
         },
     )

@@ -11,19 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from onceflow.broker.requests import Answer, AnswerPromise
 from onceflow.group import (
     AppendTicket,
-    Attempt,
-    CallLater,
     CommitRequest,
     EmptinessStored,
     FoundOffsets,
     Group,
     GroupConfig,
+    GroupDependencies,
     GroupDriver,
     GroupProblem,
     GroupState,
@@ -34,7 +33,6 @@ from onceflow.group import (
     OffsetKey,
     OffsetQuery,
     OffsetRecord,
-    OffsetsLog,
     OffsetValue,
     SyncRequest,
     SyncResult,
@@ -47,10 +45,8 @@ from onceflow.group import (
     is_metadata_too_long,
     look_up,
     machine,
-    unguarded,
 )
 from onceflow.records import StoredBatch
-from onceflow.runtime import Clock, Rand, SteadyClock
 from onceflow.types import TopicPartition
 from onceflow.wire import LONGEST_STRING, ErrorCode, ProducerIdAndEpoch
 
@@ -58,6 +54,17 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class OffsetsAdmission(Protocol):
+    """The transaction coordinator, as far as offsets ask it."""
+
+    def enter_offsets(
+        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
+    ) -> ErrorCode:
+        """Whether a TxnOffsetCommit of this version may write offsets of the group in the
+        transaction, which may grow by it."""
+        ...
 
 
 class GroupHost(Protocol):
@@ -82,31 +89,25 @@ class GroupService:
         "_config",
         "_driver",
         "_is_closed",
-        "_parked",
+        "_joins",
         "_rand",
+        "_syncs",
         "_tickets",
         "_topic_exists",
         "_writer",
     )
 
-    def __init__(
-        self,
-        config: GroupConfig,
-        clock: Clock,
-        rand: Rand,
-        call_later: CallLater,
-        log: OffsetsLog,
-        topic_exists: Callable[[str, int], bool],
-        attempt: Attempt = unguarded,
-    ) -> None:
+    def __init__(self, config: GroupConfig, dependencies: GroupDependencies) -> None:
         self._config = config
-        self._clock = SteadyClock(clock)
-        self._rand = rand
-        self._topic_exists = topic_exists
-        self._driver = GroupDriver(config, self._clock, call_later, log, self._answer, attempt)
+        self._clock = dependencies.clock
+        self._rand = dependencies.rand
+        self._topic_exists = dependencies.topic_exists
+        self._driver = GroupDriver(config, dependencies, self._answer)
         self._writer = self._driver.writer
         self._tickets = count()
-        self._parked: dict[int, AnswerPromise[Any]] = {}
+        # Requests that wait, by the tickets under which the machine knows them.
+        self._joins: dict[int, AnswerPromise[JoinResult]] = {}
+        self._syncs: dict[int, AnswerPromise[SyncResult]] = {}
         self._is_closed = False
 
     def partition_for(self, group_id: str) -> int:
@@ -141,7 +142,8 @@ class GroupService:
         turn = self._driver.turn()
         group = known or Group(request.group_id, state_since_ms=turn.now_ms)
         new_id = _member_id(request.group_instance_id or request.client_id, self._rand.uuid4())
-        ticket, promise = self._park()
+        ticket = next(self._tickets)
+        promise = self._joins[ticket] = AnswerPromise()
         machine.join(group, request._replace(ticket=ticket, new_member_id=new_id), turn)
         if known is None and (group.members or group.pending):
             self._driver.add(group)
@@ -163,7 +165,8 @@ class GroupService:
         group = self._driver.find(request.group_id)
         if group is None:
             return SyncResult(ErrorCode.UNKNOWN_MEMBER_ID)
-        ticket, promise = self._park()
+        ticket = next(self._tickets)
+        promise = self._syncs[ticket] = AnswerPromise()
         turn = self._driver.turn()
         machine.sync(group, request._replace(ticket=ticket), turn)
         self._driver.perform(group, turn)
@@ -200,14 +203,11 @@ class GroupService:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
 
-    def _park(self) -> tuple[int, AnswerPromise[Any]]:
-        ticket = next(self._tickets)
-        promise: AnswerPromise[Any] = AnswerPromise()
-        self._parked[ticket] = promise
-        return ticket, promise
-
     def _answer(self, ticket: int, result: JoinResult | SyncResult) -> None:
-        self._parked.pop(ticket).resolve(result)
+        if isinstance(result, JoinResult):
+            self._joins.pop(ticket).resolve(result)
+        else:
+            self._syncs.pop(ticket).resolve(result)
 
     def _once_settled(self, group_ids: Iterable[str], look: Callable[[], T]) -> Answer[T]:
         promise: AnswerPromise[T] = AnswerPromise()
@@ -218,68 +218,30 @@ class GroupService:
 
     def commit(self, request: CommitRequest) -> Answer[tuple[ErrorCode, ...]]:
         """OffsetCommit: an error code for each entry."""
-        return self._commit(
-            request.group_id, request.entries, None, lambda: self._check_commit(request)
-        )
-
-    def txn_commit(
-        self, request: TxnCommitRequest, verify: Callable[[], ErrorCode]
-    ) -> Answer[tuple[ErrorCode, ...]]:
-        """TxnOffsetCommit: an error code for each entry. What is written waits for a marker.
-
-        `verify` asks the transaction coordinator; only if there is something to commit.
-        """
-
-        def check() -> ErrorCode:
-            refusal = self._refusal(request.group_id) or verify()
-            group = self._driver.find(request.group_id)
-            return refusal or check_txn_commit(
-                group, request.identity, request.generation, request.version
-            )
-
-        return self._commit(request.group_id, request.entries, request.producer, check)
-
-    def _commit(
-        self,
-        group_id: str,
-        entries: Sequence[OffsetEntry],
-        producer: ProducerIdAndEpoch | None,
-        check: Callable[[], ErrorCode],
-    ) -> Answer[tuple[ErrorCode, ...]]:
-        errors = [self._check_entry(entry) for entry in entries]
+        errors = self._check_entries(request.entries)
         if all(error is _UNKNOWN for error in errors):
-            return tuple(errors)
-        refusal = check()
+            return errors
+        refusal = self._check_commit(request)
         if refusal:
             return _with_error(errors, refusal)
-        now_ms = self._clock.wall_ms()
-        records = [
-            _offset_record(group_id, entry, now_ms)
-            for entry, error in zip(entries, errors, strict=True)
-            if error is ErrorCode.NONE
-        ]
-        if not records:
-            return tuple(errors)
-        if self._driver.find(group_id) is None:
-            self._driver.add(Group(group_id, state_since_ms=now_ms))
-        promise: AnswerPromise[tuple[ErrorCode, ...]] = AnswerPromise()
+        return self._write_offsets(request.group_id, request.entries, errors)
 
-        def settled(code: ErrorCode) -> None:
-            if code:
-                self._driver.forget_if_bare(group_id)
-            promise.resolve(_with_error(errors, code))
+    def txn_commit(
+        self, request: TxnCommitRequest, transactions: OffsetsAdmission
+    ) -> Answer[tuple[ErrorCode, ...]]:
+        """TxnOffsetCommit: an error code for each entry. What is written waits for a marker."""
+        errors = self._check_entries(request.entries)
+        if all(error is _UNKNOWN for error in errors):
+            return errors
+        refusal = self._check_txn_commit(request, transactions)
+        if refusal:
+            return _with_error(errors, refusal)
+        # In the same step as the check, which may have added the partition to the transaction: with
+        # a turn in between EndTxn could write the marker first, and the offsets would stay pending.
+        return self._write_offsets(request.group_id, request.entries, errors, request.producer)
 
-        # In the same step as `check`, which may have added the partition to the transaction: with a
-        # turn in between EndTxn could write the marker first, and the offsets would stay pending.
-        self._writer.write(group_id, settled, offsets=records, producer=producer)
-        return promise
-
-    def marker_appended(
-        self, partition: int, producer_id: int, ticket: AppendTicket, *, commit: bool
-    ) -> None:
-        """A marker was appended to a partition of `__consumer_offsets`: when it is durable, what
-        the producer's transaction has written there is committed or dropped."""
-        self._writer.end(partition, producer_id, ticket, commit=commit)
+    def _check_entries(self, entries: Sequence[OffsetEntry]) -> tuple[ErrorCode, ...]:
+        return tuple([self._check_entry(entry) for entry in entries])
 
     def _check_entry(self, entry: OffsetEntry) -> ErrorCode:
         if not self._topic_exists(entry.topic, entry.partition):
@@ -299,6 +261,54 @@ class GroupService:
             machine.renew_session_of(group, request.identity.member_id, turn)
             self._driver.perform(group, turn)
         return error
+
+    def _check_txn_commit(
+        self, request: TxnCommitRequest, transactions: OffsetsAdmission
+    ) -> ErrorCode:
+        """Whether the transaction and the group accept the commit; if the transaction does, it has
+        the group's partition from here on."""
+        group_id, version = request.group_id, request.version
+        refusal = self._refusal(group_id) or transactions.enter_offsets(
+            request.transactional_id, request.producer, group_id, version
+        )
+        return refusal or check_txn_commit(
+            self._driver.find(group_id), request.identity, request.generation, version
+        )
+
+    def _write_offsets(
+        self,
+        group_id: str,
+        entries: Sequence[OffsetEntry],
+        errors: Sequence[ErrorCode],
+        producer: ProducerIdAndEpoch | None = None,
+    ) -> Answer[tuple[ErrorCode, ...]]:
+        """Writes the entries that have no error."""
+        now_ms = self._clock.wall_ms()
+        records = [
+            _offset_record(group_id, entry, now_ms)
+            for entry, error in zip(entries, errors, strict=True)
+            if error is ErrorCode.NONE
+        ]
+        if not records:
+            return tuple(errors)
+        if self._driver.find(group_id) is None:
+            self._driver.add(Group(group_id, state_since_ms=now_ms))
+        promise: AnswerPromise[tuple[ErrorCode, ...]] = AnswerPromise()
+
+        def settled(code: ErrorCode) -> None:
+            if code:
+                self._driver.forget_if_bare(group_id)
+            promise.resolve(_with_error(errors, code))
+
+        self._writer.write(group_id, settled, offsets=records, producer=producer)
+        return promise
+
+    def marker_appended(
+        self, partition: int, producer_id: int, ticket: AppendTicket, *, commit: bool
+    ) -> None:
+        """A marker was appended to a partition of `__consumer_offsets`: when it is durable, what
+        the producer's transaction has written there is committed or dropped."""
+        self._writer.end(partition, producer_id, ticket, commit=commit)
 
     def fetch(
         self, queries: Sequence[OffsetQuery], *, require_stable: bool

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from onceflow.broker.topics import OFFSETS_TOPIC, InternalTopic, Topics, Unapplied, log_batches
 from onceflow.group import GroupProblem
 from onceflow.log import Ticket
-from onceflow.records import PlainRecord, StoredBatch, write_records
+from onceflow.records import PlainRecord, StoredBatch, coordinator_partition, write_records
 from onceflow.runtime import Clock
+from onceflow.types import TopicPartition
 from onceflow.wire import ProducerIdAndEpoch
 
 
@@ -17,6 +18,11 @@ class OffsetsTopic(InternalTopic):
 
     def __init__(self, topics: Topics, clock: Clock, partitions: int) -> None:
         super().__init__(topics, clock, OFFSETS_TOPIC, partitions)
+
+    def ensure_partition(self, group_id: str) -> TopicPartition:
+        """The partition that keeps a group."""
+        count = len(self._topic().partitions)
+        return TopicPartition(OFFSETS_TOPIC, coordinator_partition(group_id, count))
 
     def append(
         self,

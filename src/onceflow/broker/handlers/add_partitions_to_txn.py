@@ -15,6 +15,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from kio.schema.add_partitions_to_txn.v3.response import (
+    AddPartitionsToTxnTopicResult as OldTopicResult,
+)
 from kio.schema.add_partitions_to_txn.v5.request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -55,14 +58,12 @@ def upgrade(request: RequestForOne) -> AddPartitionsToTxnRequest:
     return AddPartitionsToTxnRequest(transactions=(only,))
 
 
-def downgrade(response: AddPartitionsToTxnResponse) -> ResponseForOne:
-    from kio.schema.add_partitions_to_txn.v3 import response as v3  # the router has loaded it
-
+def downgrade(response: AddPartitionsToTxnResponse, older: type[ResponseForOne]) -> ResponseForOne:
     (only,) = response.results_by_transaction
-    return v3.AddPartitionsToTxnResponse(
+    return older(
         throttle_time=timedelta(0),
         results_by_topic_v3_and_below=tuple(
-            recast(each, v3.AddPartitionsToTxnTopicResult) for each in only.topic_results
+            recast(each, OldTopicResult) for each in only.topic_results
         ),
     )
 

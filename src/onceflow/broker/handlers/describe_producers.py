@@ -46,8 +46,7 @@ def handle(
     work = _describe(node, request, topics)
     if next(work, StopIteration) is StopIteration:
         return topics
-    promise: AnswerPromise[Described] = AnswerPromise()
-    promise.on_abandoned = work.close
+    promise: AnswerPromise[Described] = AnswerPromise(on_abandoned=work.close)
     node.slices.run(f"DescribeProducers {next(_requests)}", _then_resolve(work, promise, topics))
     return promise
 

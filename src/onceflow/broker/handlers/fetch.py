@@ -80,7 +80,7 @@ class _Wait:
         self, node: Node, request: FetchRequest, response: FetchResponse, size: int
     ) -> None:
         """`response` is what there is now, of so many bytes."""
-        self.promise = AnswerPromise[FetchResponse]()
+        self.promise: AnswerPromise[FetchResponse] = AnswerPromise(on_abandoned=self._stop)
         self._node = node
         self._request = request
         self._size = size
@@ -91,7 +91,6 @@ class _Wait:
                 if found is not None:
                     self._wanted[found] = topic, each, _length(result)
         self._timer: TimerHandle = node.call_later(request.max_wait_ms / 1000, self._time_is_up)
-        self.promise.on_abandoned = self._stop
         for partition in self._wanted:
             partition.wait(self._look)
 

@@ -34,11 +34,9 @@ def upgrade(request: RequestForOne) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key_type=request.key_type, coordinator_keys=(request.key,))
 
 
-def downgrade(response: FindCoordinatorResponse) -> ResponseForOne:
-    from kio.schema.find_coordinator.v3 import response as v3  # the router has loaded it
-
+def downgrade(response: FindCoordinatorResponse, older: type[ResponseForOne]) -> ResponseForOne:
     (only,) = response.coordinators
-    return v3.FindCoordinatorResponse(
+    return older(
         throttle_time=response.throttle_time,
         error_code=only.error_code,
         error_message=only.error_message,

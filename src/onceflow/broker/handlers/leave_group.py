@@ -31,11 +31,9 @@ def upgrade(request: RequestOfOne) -> LeaveGroupRequest:
     return LeaveGroupRequest(group_id=request.group_id, members=(member,))
 
 
-def downgrade(response: LeaveGroupResponse) -> ResponseToOne:
-    from kio.schema.leave_group.v2 import response as v2  # the router has loaded it
-
+def downgrade(response: LeaveGroupResponse, older: type[ResponseToOne]) -> ResponseToOne:
     codes = [response.error_code, *(each.error_code for each in response.members)]
-    return v2.LeaveGroupResponse(
+    return older(
         throttle_time=response.throttle_time,
         error_code=next(filter(None, codes), ErrorCode.NONE),
     )

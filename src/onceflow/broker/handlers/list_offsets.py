@@ -51,8 +51,7 @@ def handle(
     steps = _steps(node, client, request, found)
     if next(steps, _END) is _END:
         return _response(found)
-    promise: Promise = AnswerPromise()
-    promise.on_abandoned = steps.close
+    promise: Promise = AnswerPromise(on_abandoned=steps.close)
     node.slices.run(f"ListOffsets {next(_requests)}", _then_resolve(steps, promise, found))
     return promise
 

@@ -50,12 +50,10 @@ def upgrade(request: RequestForOne) -> OffsetFetchRequest:
     )
 
 
-def downgrade(response: OffsetFetchResponse) -> ResponseForOne:
-    from kio.schema.offset_fetch.v7 import response as v7  # the router has loaded it
-
+def downgrade(response: OffsetFetchResponse, older: type[ResponseForOne]) -> ResponseForOne:
     # The fields of the one group and those of the old answer have the same names.
     (only,) = response.groups
-    return recast(only, v7.OffsetFetchResponse)
+    return recast(only, older)
 
 
 def handle(

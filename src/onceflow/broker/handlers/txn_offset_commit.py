@@ -23,7 +23,7 @@ from kio.schema.txn_offset_commit.v5.response import (
     TxnOffsetCommitResponseTopic,
 )
 
-from onceflow.broker.group import GroupHost
+from onceflow.broker.group import GroupHost, OffsetsAdmission
 from onceflow.broker.handlers.offset_commit import entries_of
 from onceflow.broker.requests import Answer, RequestContext, then
 from onceflow.broker.topics import TopicNames
@@ -39,21 +39,11 @@ Topic: TypeAlias = tuple[str | None, tuple[TxnOffsetCommitRequestPartition, ...]
 Response: TypeAlias = TxnOffsetCommitResponse | by_id.TxnOffsetCommitResponse
 
 
-class Transactions(Protocol):
-    """The transaction coordinator, as far as it is asked here."""
-
-    def enter_offsets(
-        self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
-    ) -> ErrorCode:
-        """Whether a request of this version may write offsets of the group in the transaction."""
-        ...
-
-
 class TransactionHost(GroupHost, Protocol):
     """What this handler is given."""
 
     @property
-    def transactions(self) -> Transactions: ...
+    def transactions(self) -> OffsetsAdmission: ...
 
     @property
     def topics(self) -> TopicNames: ...
@@ -63,6 +53,7 @@ def handle(node: TransactionHost, client: RequestContext, request: Request) -> A
     """Writes what can be committed."""
     topics = _topics(node.topics, request)
     commit = TxnCommitRequest(
+        request.transactional_id,
         request.group_id,
         MemberIdentity(request.member_id, request.group_instance_id),
         request.generation_id,
@@ -70,16 +61,7 @@ def handle(node: TransactionHost, client: RequestContext, request: Request) -> A
         entries_of((name, partitions) for name, partitions in topics if name is not None),
         client.version,
     )
-
-    def verify() -> ErrorCode:
-        return node.transactions.enter_offsets(
-            request.transactional_id,
-            ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
-            request.group_id,
-            client.version,
-        )
-
-    codes = node.groups.txn_commit(commit, verify)
+    codes = node.groups.txn_commit(commit, node.transactions)
     return then(codes, lambda codes: _response(request, topics, codes))
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from onceflow.doors import door
 
 if TYPE_CHECKING:
-    from onceflow.broker.net.connection import AcceptedConnection as AcceptedConnection
+    from onceflow.broker.net.connection import (
+        AcceptedConnection as AcceptedConnection,
+        ConnectionSurroundings as ConnectionSurroundings,
+    )
     from onceflow.broker.net.descriptors import share_out as share_out
     from onceflow.broker.net.memory import (
         LOOK_SECONDS as LOOK_SECONDS,
@@ -20,7 +23,7 @@ else:
     __getattr__ = door(
         __name__,
         {
-            "connection": "AcceptedConnection",
+            "connection": "AcceptedConnection ConnectionSurroundings",
             "descriptors": "share_out",
             "memory": "AnswerMemory LOOK_SECONDS RequestMemory",
         },

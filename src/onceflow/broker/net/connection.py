@@ -14,6 +14,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -95,28 +96,35 @@ class _Slot:
         """The bytes of the waiting request, or of the answer whose turn has not come."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionSurroundings:
+    """What all connections of a server have in common."""
+
+    node: Node
+    scratch: Scratch
+    memory: RequestMemory
+    answers: AnswerMemory
+    is_under_backpressure: Callable[[], bool]
+    on_made: Callable[[AcceptedConnection], None]
+    on_lost: Callable[[AcceptedConnection], None]
+
+
 class AcceptedConnection(asyncio.BufferedProtocol):
     """Made by the server for each client; belongs to the loop."""
 
-    def __init__(
-        self,
-        node: Node,
-        scratch: Scratch,
-        memory: RequestMemory,
-        answers: AnswerMemory,
-        is_under_backpressure: Callable[[], bool],
-        on_made: Callable[[AcceptedConnection], None],
-        on_lost: Callable[[AcceptedConnection], None],
-    ) -> None:
-        self._node = node
+    def __init__(self, surroundings: ConnectionSurroundings) -> None:
+        self._node = node = surroundings.node
         self._checks = node.checks
-        self._memory = memory
-        self._answers = answers
-        self._is_under_backpressure = is_under_backpressure
-        self._on_made = on_made
-        self._on_lost = on_lost
+        self._memory = surroundings.memory
+        self._answers = surroundings.answers
+        self._is_under_backpressure = surroundings.is_under_backpressure
+        self._on_made = surroundings.on_made
+        self._on_lost = surroundings.on_lost
         self._frames = FrameReader(
-            scratch, node.config.request_max_bytes, self._on_frame, self._ask_for_room
+            surroundings.scratch,
+            node.config.request_max_bytes,
+            self._on_frame,
+            self._ask_for_room,
         )
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0

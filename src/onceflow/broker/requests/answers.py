@@ -22,13 +22,13 @@ _UNRESOLVED = object()
 class AnswerPromise(Generic[T]):
     """The owner of the wait resolves it; a single reader gets the answer through `then`."""
 
-    __slots__ = ("_callback", "_value", "on_abandoned")
+    __slots__ = ("_callback", "_on_abandoned", "_value")
 
-    def __init__(self) -> None:
+    def __init__(self, on_abandoned: Callable[[], None] | None = None) -> None:
+        """`on_abandoned` lets the owner stop waiting when the client is gone."""
         self._value: object = _UNRESOLVED
         self._callback: Callable[[T], None] | None = None
-        self.on_abandoned: Callable[[], None] | None = None
-        """Set by an owner that can stop waiting when the client is gone."""
+        self._on_abandoned = on_abandoned
 
     @property
     def is_resolved(self) -> bool:
@@ -39,13 +39,13 @@ class AnswerPromise(Generic[T]):
         if self._value is not _UNRESOLVED:
             raise InvariantViolated("a-request-is-answered-once: a promise was resolved twice")
         self._value = value
-        self.on_abandoned = None  # its owner most often knows the promise: no ring is left
+        self._on_abandoned = None  # its owner most often knows the promise: no ring is left
         if self._callback is not None:
             self._callback(value)
 
     def abandon(self) -> None:
         """Says that the client is gone."""
-        on_abandoned, self.on_abandoned = self.on_abandoned, None
+        on_abandoned, self._on_abandoned = self._on_abandoned, None
         if on_abandoned is not None and self._value is _UNRESOLVED:
             on_abandoned()
 

@@ -118,9 +118,9 @@ class Topics:
         rand: Rand,
         settings: BrokerSettings,
         slices: Slices,
-        *,
-        adopt_unknown_logs: bool = False,
+        on_delete: Callable[[str], None],
     ) -> None:
+        """`on_delete` gets the name of each topic that is deleted, in the same step."""
         self._store = store
         self._clock = clock
         self._rand = rand
@@ -130,14 +130,14 @@ class Topics:
         self.by_id: dict[UUID, HostedTopic] = {}
         self._making: dict[str, TopicMaking] = {}
         self._names: dict[str, set[str]] = {}  # all that are taken, by what their metrics go by
-        self.on_delete: Callable[[str], None] = lambda _: None
+        self._on_delete = on_delete
         is_new = METADATA_LOG not in store.logs
         if is_new:
             store.create(METADATA_TOPIC, [METADATA_LOG])
         self._log = store.logs[METADATA_LOG]
         store.configure(self._log, METADATA_POLICY)
         # A directory from before there was a metadata log has no topic record at all.
-        image = self._load(adopt=is_new or adopt_unknown_logs)
+        image = self._load(adopt=is_new or settings.started_with.adopt_unknown_logs)
         self._producer_ids = image.producer_ids
         self.cluster_id = image.cluster_id or topic_id_text(rand.uuid4())
         if image.cluster_id is None or self._has_lost_its_beginning(image):
@@ -347,7 +347,7 @@ class Topics:
         del self.by_name[topic.name], self.by_id[topic.topic_id]
         self._free_name(topic.name)
         # In this step: a crash between the two would leave offsets to the next topic of that name.
-        self.on_delete(topic.name)
+        self._on_delete(topic.name)
         for start in range(0, len(topic.partitions), _DELETED_TOGETHER):
             some = topic.partitions[start : start + _DELETED_TOGETHER]
             ticket = self._store.delete([partition.log for partition in some])

@@ -10,10 +10,10 @@ from onceflow.doors import door
 
 if TYPE_CHECKING:
     from onceflow.broker.txn.coordinator import TransactionService as TransactionService
-    from onceflow.broker.txn.markers import Markers as Markers, OffsetsMarker as OffsetsMarker
+    from onceflow.broker.txn.markers import Markers as Markers
     from onceflow.broker.txn.producer_ids import ProducerIds as ProducerIds
     from onceflow.broker.txn.state_store import (
-        Dependencies as Dependencies,
+        TransactionDependencies as TransactionDependencies,
         TransactionStateStore as TransactionStateStore,
     )
     from onceflow.broker.txn.topic import TransactionsTopic as TransactionsTopic
@@ -23,9 +23,9 @@ else:
         __name__,
         {
             "coordinator": "TransactionService",
-            "markers": "Markers OffsetsMarker",
+            "markers": "Markers",
             "producer_ids": "ProducerIds",
-            "state_store": "Dependencies TransactionStateStore",
+            "state_store": "TransactionDependencies TransactionStateStore",
             "topic": "TransactionsTopic",
             "unclean_stop": "repair",
         },

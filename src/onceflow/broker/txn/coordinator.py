@@ -13,13 +13,11 @@ from typing import TypeVar
 
 from onceflow.broker.config import BrokerConfig
 from onceflow.broker.requests import Answer, or_hang_up
-from onceflow.broker.topics import OFFSETS_TOPIC, POLICIES
-from onceflow.broker.txn.producer_ids import ProducerIds
-from onceflow.broker.txn.state_store import TransactionStateStore
+from onceflow.broker.topics import POLICIES
+from onceflow.broker.txn.state_store import TransactionDependencies, TransactionStateStore
 from onceflow.errors import OnceflowError
 from onceflow.group import failure_code
 from onceflow.log import Purpose
-from onceflow.runtime import Clock
 from onceflow.txn import (
     Decision,
     Finish,
@@ -54,11 +52,8 @@ class TransactionService:
     def __init__(
         self,
         config: BrokerConfig,
-        clock: Clock,
+        dependencies: TransactionDependencies,
         store: TransactionStateStore,
-        ids: ProducerIds,
-        exists: Callable[[TopicPartition], bool],
-        offsets_partition: Callable[[str], int],
     ) -> None:
         self._config = config
         self._limits = TransactionLimits(
@@ -66,11 +61,11 @@ class TransactionService:
             max_partitions_per_transaction=config.max_transaction_partitions,
             two_phase_commit_enabled=config.transaction_two_phase_commit_enable,
         )
-        self._clock = clock
+        self._clock = dependencies.clock
+        self._topics = dependencies.topics
+        self._ids = dependencies.ids
+        self._ensure_offsets_partition = dependencies.ensure_offsets_partition
         self._store = store
-        self._ids = ids
-        self._exists = exists
-        self._offsets_partition = offsets_partition
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
         """One transactional id, read-only."""
@@ -189,18 +184,21 @@ class TransactionService:
     def _unknown(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """The error for each partition that does not exist."""
         return {
-            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for each in places if not self._exists(each)
+            each: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for each in places
+            if self._topics.partition(*each) is None
         }
 
     def add_offsets(
         self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
         """AddOffsetsToTxn."""
-
-        def add(place: TopicPartition) -> ErrorCode:
-            return self._add(transactional_id, identity, [place], client_version=0)
-
-        code = self._with_offsets_of(group_id, add)
+        try:
+            place = self._ensure_offsets_partition(group_id)
+        except OnceflowError as error:
+            code = failure_code(error)
+        else:
+            code = self._add(transactional_id, identity, [place], client_version=0)
         return code_for(code, ApiKey.ADD_OFFSETS_TO_TXN, version)
 
     def verify_partitions(
@@ -241,12 +239,13 @@ class TransactionService:
         self, transactional_id: str, identity: ProducerIdAndEpoch, group_id: str, version: int
     ) -> ErrorCode:
         """Admits offsets of a group; `version` is that of TxnOffsetCommit."""
-        implicitly = version >= IMPLICIT_OFFSETS_FROM
-
-        def enter(place: TopicPartition) -> ErrorCode:
-            return self._enter(transactional_id, identity, place, implicitly)
-
-        code = self._with_offsets_of(group_id, enter)
+        try:
+            place = self._ensure_offsets_partition(group_id)
+        except OnceflowError as error:
+            code = failure_code(error)
+        else:
+            implicitly = version >= IMPLICIT_OFFSETS_FROM
+            code = self._enter(transactional_id, identity, place, implicitly)
         return code_for(code, ApiKey.TXN_OFFSET_COMMIT, version)
 
     def _enter(
@@ -259,16 +258,6 @@ class TransactionService:
         if implicitly:
             return self._add(transactional_id, identity, [place], client_version=TRANSACTION_V2)
         return self._verify(transactional_id, identity, [place])[place]
-
-    def _with_offsets_of(
-        self, group_id: str, do: Callable[[TopicPartition], ErrorCode]
-    ) -> ErrorCode:
-        """Calls `do` with the partition that keeps a group; making that may fail."""
-        try:
-            place = TopicPartition(OFFSETS_TOPIC, self._offsets_partition(group_id))
-        except OnceflowError as error:
-            return failure_code(error)
-        return do(place)
 
     def _add(
         self,

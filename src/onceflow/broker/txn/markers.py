@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Protocol
 
 from onceflow.broker.requests import refusal_of
 from onceflow.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, HostedPartition, Topics
@@ -16,24 +15,23 @@ from onceflow.types import TopicPartition
 from onceflow.wire import ErrorCode
 
 
-class OffsetsMarker(NamedTuple):
-    """A marker in a partition of `__consumer_offsets`: it decides about offsets too."""
+class MarkedOffsets(Protocol):
+    """The group coordinator, as far as markers concern it."""
 
-    partition: int
-    producer_id: int
-    commit: bool
-    ticket: Ticket
+    def marker_appended(
+        self, partition: int, producer_id: int, ticket: Ticket, *, commit: bool
+    ) -> None:
+        """A marker in a partition of `__consumer_offsets` decides about offsets too."""
+        ...
 
 
 class Markers:
     """Writes markers, for the coordinator and for operators."""
 
-    def __init__(
-        self, topics: Topics, clock: Clock, on_offsets: Callable[[OffsetsMarker], None]
-    ) -> None:
+    def __init__(self, topics: Topics, clock: Clock, groups: MarkedOffsets) -> None:
         self._topics = topics
         self._clock = clock
-        self._on_offsets = on_offsets
+        self._groups = groups
 
     def write(
         self,
@@ -60,7 +58,7 @@ class Markers:
         ticket = _append(partition, decision)
         if place.topic == OFFSETS_TOPIC:
             # In the same step as the append, so that the groups apply markers in log order.
-            self._on_offsets(OffsetsMarker(place.partition, producer_id, commit, ticket))
+            self._groups.marker_appended(place.partition, producer_id, ticket, commit=commit)
         return ticket
 
     def write_checked(

@@ -14,8 +14,10 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from onceflow.broker.topics import Unapplied
+from onceflow.broker.requests import CallLater
+from onceflow.broker.topics import Topics, Unapplied
 from onceflow.broker.txn.markers import Markers
+from onceflow.broker.txn.producer_ids import ProducerIds
 from onceflow.broker.txn.topic import TransactionsTopic
 from onceflow.errors import OnceflowError
 from onceflow.log import Purpose, Quarantine, Ticket
@@ -24,7 +26,6 @@ from onceflow.txn import (
     COMPLETED,
     Deadlines,
     Finish,
-    NewProducerId,
     TransactionMetadata,
     TransactionState,
     machine,
@@ -43,23 +44,24 @@ _SLICE = 64
 _log = logging.getLogger(__name__)
 
 
-class Dependencies(NamedTuple):
-    """What the store needs from elsewhere."""
+class TransactionDependencies(NamedTuple):
+    """What the coordinator needs from elsewhere."""
 
     clock: SteadyClock
-    call_later: Callable[[float, Callable[[], None]], TimerHandle]
+    call_later: CallLater
+    topics: Topics
     topic: TransactionsTopic
+    ensure_offsets_partition: Callable[[str], TopicPartition]
+    """The partition that keeps a group, whose topic is made if it is not there."""
     markers: Markers
-    new_producer_id: NewProducerId
-    open_epoch: Callable[[TopicPartition, int], int | None]
-    """The epoch of the transaction that a producer has open in a partition; None if it has none."""
+    ids: ProducerIds
     quarantine: Quarantine
 
 
 class TransactionStateStore:
     """Belongs to the broker's loop."""
 
-    def __init__(self, dependencies: Dependencies) -> None:
+    def __init__(self, dependencies: TransactionDependencies) -> None:
         self._dependencies = dependencies
         self._clock = dependencies.clock
         self._known: dict[str, TransactionMetadata] = {}
@@ -182,8 +184,16 @@ class TransactionStateStore:
         return [
             place
             for place in sorted(transaction.partitions)
-            if _is_of(transaction, self._dependencies.open_epoch(place, transaction.producer_id))
+            if _is_of(transaction, self._open_epoch(place, transaction.producer_id))
         ]
+
+    def _open_epoch(self, place: TopicPartition, producer_id: int) -> int | None:
+        """The epoch of the transaction that a producer has open in a partition, if it has one."""
+        partition = self._dependencies.topics.partition(*place)
+        producer = None if partition is None else partition.producers.find(producer_id)
+        if producer is None or producer.transaction_start is None:
+            return None
+        return producer.epoch
 
     def _finish_rest(self) -> None:
         for transactional_id, finish in list(self._unfinished.items()):
@@ -216,7 +226,7 @@ class TransactionStateStore:
             finish = machine.time_out(
                 transaction,
                 self._clock.wall_ms(),
-                new_producer_id=self._dependencies.new_producer_id,
+                new_producer_id=self._dependencies.ids.take,
             )
             if finish is None:
                 return

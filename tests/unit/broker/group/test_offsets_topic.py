@@ -19,6 +19,7 @@ from onceflow.broker.topics.internal_logs import OFFSETS_TOPIC
 from onceflow.broker.topics.internal_topic import Unapplied
 from onceflow.broker.topics.topics import Topics
 from onceflow.group.config import GroupConfig
+from onceflow.group.driver import GroupDependencies
 from onceflow.group.events import (
     CommitRequest,
     MemberIdentity,
@@ -30,10 +31,12 @@ from onceflow.group.offsets import FoundOffset
 from onceflow.log.store import LogStore
 from onceflow.records.batch import iter_stored
 from onceflow.records.control import Marker, MarkerType, marker
+from onceflow.runtime.clock import SteadyClock
 from onceflow.testing.world import World, run as simulate
 from onceflow.wire.error_codes import ErrorCode
 from onceflow.wire.transactions import ProducerIdAndEpoch
 from tests.unit.broker.broker_under_test import T, config
+from tests.unit.group.coordinator_under_test import Admission
 
 NOBODY = MemberIdentity("", None)
 UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -52,15 +55,18 @@ class Node:
             rand,
             BrokerSettings(BrokerConfig(data_dir=Path("data"))),
             Slices(world.loop.call_later, lambda *_: None),
+            lambda _: None,
         )
         offsets = OffsetsTopic(self.topics, world.clock, PARTITIONS)
         self.groups = GroupService(
             GroupConfig(offsets_topic_num_partitions=PARTITIONS),
-            world.clock,
-            rand,
-            world.loop.call_later,
-            offsets,
-            lambda topic, partition: self.topics.partition(topic, partition) is not None,
+            GroupDependencies(
+                SteadyClock(world.clock),
+                rand,
+                world.loop.call_later,
+                offsets,
+                lambda topic, partition: self.topics.partition(topic, partition) is not None,
+            ),
         )
         offsets.replay(self.groups.replay, Unapplied(OFFSETS_TOPIC))
         self.groups.loaded()
@@ -88,8 +94,8 @@ async def answered(answer: Answer[T]) -> T:
 
 def txn_commit(node: Node, offset: int, producer_id: int) -> Answer[tuple[ErrorCode, ...]]:
     entry = OffsetEntry("orders", 0, offset, -1, None)
-    request = TxnCommitRequest("g", NOBODY, -1, ProducerIdAndEpoch(producer_id, 0), (entry,))
-    return node.groups.txn_commit(request, lambda: ErrorCode.NONE)
+    request = TxnCommitRequest("t", "g", NOBODY, -1, ProducerIdAndEpoch(producer_id, 0), (entry,))
+    return node.groups.txn_commit(request, Admission())
 
 
 def commit(node: Node, offset: int) -> Answer[tuple[ErrorCode, ...]]:

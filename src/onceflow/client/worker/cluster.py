@@ -210,14 +210,16 @@ class BlockingCluster:
     def trying(self, attempt: Callable[[float, bool], T], policy: RetryPolicy) -> T:
         """Retries a request that may be sent twice, until it works or time is up. `attempt` gets
         the deadline, and whether it has to look up the leader or coordinator again."""
-        attempts = Attempts(policy, self._clock.monotonic, self._rand)
         self._leave_fork_behind()
+        attempts: Attempts | None = None
         while True:
-            try:
-                with self._turn:
+            with self._turn:
+                # Time in which another thread had its turn is not the broker's.
+                attempts = attempts or Attempts(policy, self._clock.monotonic, self._rand)
+                try:
                     return attempt(attempts.deadline, attempts.must_refresh)
-            except ClientError as error:
-                pause_s = attempts.pause_after((error,))
+                except ClientError as error:
+                    pause_s = attempts.pause_after((error,))
             time.sleep(pause_s)
 
     def _connect(self, address: BrokerAddress, deadline: float) -> BlockingConnection:

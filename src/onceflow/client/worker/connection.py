@@ -22,6 +22,7 @@ from onceflow.client.errors import (
     ConnectionLost,
     CrossedFork,
     NotKafka,
+    Outcome,
     RequestTimedOut,
     TlsFailed,
 )
@@ -182,12 +183,13 @@ class BlockingConnection:
 
     def receive(self, deadline: float) -> memoryview:
         """The body of the answer to the oldest request in flight."""
+        # Closed by another thread, or because an earlier answer did not come: what was sent before
+        # that may be applied all the same.
+        sock = self._mine(outcome="unknown")
         try:
             number, head = self._waiting[0]
         except IndexError:
-            # Another thread may have closed it: what was sent before may be applied all the same.
-            raise ConnectionClosed(f"no request to {self.address} waits for its answer") from None
-        sock = self._mine()
+            raise ConnectionLost(f"no request to {self.address} waits for its answer") from None
         try:
             size: int = INT32.unpack(self._exactly(sock, INT32.size, deadline))[0]
             if not INT32.size <= size <= LARGEST_ANSWER:
@@ -199,7 +201,7 @@ class BlockingConnection:
         except OSError as error:
             raise self._lost(error) from error
         if not self.is_open:
-            raise ConnectionClosed(f"the connection to {self.address} was closed")
+            raise ConnectionLost(f"the connection to {self.address} was closed meanwhile")
         self._waiting.popleft()
         try:
             if correlation_id_of(frame) != number:
@@ -211,14 +213,14 @@ class BlockingConnection:
 
     # --- bytes ----------------------------------------------------------------------------------
 
-    def _mine(self) -> socket.socket:
+    def _mine(self, outcome: Outcome = "not applied") -> socket.socket:
         if self._pid != os.getpid():
             raise CrossedFork(
                 f"the connection to {self.address} was opened by process {self._pid} before this "
                 "one was forked off"
             )
         if self._socket is None:
-            raise ConnectionLost(f"{self.address} is not connected", outcome="not applied")
+            raise ConnectionLost(f"{self.address} is not connected", outcome=outcome)
         return self._socket
 
     def _exactly(self, sock: socket.socket, size: int, deadline: float) -> memoryview:

@@ -358,8 +358,16 @@ class BlockingWriter:
             pending.sent()
         # Noted before it is sent: a request that fails half-way may still have arrived, and its
         # batches are in doubt.
-        self._flights.append(_Flight(leader, version, batches))
-        leader.send(ApiKey.PRODUCE, version, body, self._cluster.soon(deadline))
+        flight = _Flight(leader, version, batches)
+        self._flights.append(flight)
+        try:
+            leader.send(ApiKey.PRODUCE, version, body, self._cluster.soon(deadline))
+        except ClientError as error:
+            if error.outcome == "not applied":  # else it would take the next request's answer
+                self._flights.remove(flight)
+                for pending in batches.values():
+                    pending.lost()
+            raise
 
     def _versions(self) -> VersionRange:
         """The Produce versions of this transaction's protocol: a version of the other one would add

@@ -144,6 +144,11 @@ class StreamSink:
         try:
             query = self._query()
             self._enter(query)
+        except QueryStopped:
+            raise
+        except Exception as error:  # no batch was begun: Spark has its own words for why
+            raise without_stack(error) from None
+        try:
             self._note(batch_id, self._run_of(query).write_batch(frame, batch_id))
         except QueryStopped:
             raise

@@ -21,6 +21,7 @@ from onceflow.client.errors.requests import (
     BrokerUnreachable,
     ClientError,
     ConnectionClosed,
+    ConnectionLost,
     CrossedFork,
     NotKafka,
     RequestTimedOut,
@@ -153,7 +154,7 @@ def test_what_was_sent_may_be_applied_though_the_client_was_closed_meanwhile() -
         connection = connect(broker.address)
         connection.send(ApiKey.PRODUCE, 12, (b"\x00" * 9,), time.monotonic() + 5)
         connection.close()  # by another thread
-        with pytest.raises(ConnectionClosed) as problem:
+        with pytest.raises(ConnectionLost) as problem:
             connection.receive(time.monotonic() + 5)
         assert problem.value.outcome == "unknown"
 

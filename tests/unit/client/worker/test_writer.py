@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from onceflow.client.errors.requests import (
 )
 from onceflow.client.transactions.handoff import Claim, NotClaimed
 from onceflow.client.worker.cluster import BlockingCluster
+from onceflow.client.worker.connection import BlockingConnection
 from onceflow.client.worker.partition_queue import WriteResult
 from onceflow.client.worker.writer import AttemptEnded, BlockingWriter
 from onceflow.runtime.clock import RealClock
@@ -162,6 +164,36 @@ def test_a_dead_connection_and_a_new_leader_get_the_same_bytes() -> None:
             second.produced[0].batches[ORDERS]
         }
         assert first.asked.count(ApiKey.METADATA) >= 2
+
+
+def test_a_connection_that_ends_with_several_requests_under_way_is_no_failure() -> None:
+    """The answer to the first tells; those behind it are in doubt as well, and go again."""
+    with ScriptedBroker(accept, hang_up, accept, hold=[1, 3]) as broker:
+        with BlockingWriter(opened(broker), patience(), max_batch_bytes=BATCH) as writer:
+            writer.write(*ORDERS, rows(4, BATCH))
+            assert writer.flush()[0].records == 4
+        assert broker.sequences(ORDERS)[-3:] == [1, 2, 3]
+        assert len({seen.batches[ORDERS] for seen in broker.produced}) == 4
+
+
+def test_a_request_for_which_no_time_was_left_does_not_take_the_next_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ScriptedBroker() as broker:
+        with BlockingWriter(opened(broker), patience()) as writer:
+            writer.write(*ORDERS, rows(1))
+            in_time = BlockingConnection.send
+            late = iter([0.0])
+
+            def send(
+                self: BlockingConnection, key: ApiKey, version: int, body: Any, deadline: float
+            ) -> None:
+                is_late = key is ApiKey.PRODUCE
+                in_time(self, key, version, body, next(late, deadline) if is_late else deadline)
+
+            monkeypatch.setattr(BlockingConnection, "send", send)
+            (written, *_) = writer.flush()
+        assert (written.records, len(broker.produced)) == (1, 1)
 
 
 def test_a_broker_that_is_coming_up_is_waited_for() -> None:

@@ -50,8 +50,13 @@ public class Records {
     public static void main(String[] args) throws Exception {
         var run = new Records(args[0]);
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.US_ASCII));
-        for (var line = lines.readLine(); line != null; line = lines.readLine())
+        for (var line = lines.readLine(); line != null; line = lines.readLine()) try {
             run.obey(line.split("\t"));
+        } catch (Exception error) {
+            // Kafka's errors have no stack, which the launcher of single files cannot print.
+            System.err.println(line + ": " + error + ", caused by " + error.getCause());
+            System.exit(1);
+        }
         run.finish();
         System.out.print(run.told);
     }

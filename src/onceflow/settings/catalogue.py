@@ -1,7 +1,7 @@
 """Settings by name: what each takes, what holds without it, and what it means.
 
 Kafka's names have dots, and files, flags, options and messages show them so. Keywords of Python
-have underscores in their place; whoever writes those, or hyphens, is understood everywhere.
+have underscores in their place; those, and hyphens, are understood everywhere.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, obje
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The settings that somebody understands."""
+    """The settings of one owner: a broker, a kind of client, a part of Spark."""
 
     settings: Mapping[str, Setting]
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Words for choices, and for what somebody may have meant."""
+"""Words for choices, and for the name that a user may have meant."""
 
 from __future__ import annotations
 

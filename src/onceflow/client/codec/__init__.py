@@ -1,5 +1,5 @@
 """The client's messages, written and read by hand: those of the hot path, those of transactions,
-and the few that a worker process of Spark needs. Bytes and values only; no connection, no clock.
+and those about the cluster that every client needs. Bytes and values only; no connection, no clock.
 """
 
 from __future__ import annotations
